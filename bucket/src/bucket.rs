@@ -18,6 +18,7 @@ use crate::location::Location;
 use crate::marked::{Data, Link, MarkState, Marked, Seen, condemn, publish, rescue, retry};
 use crate::objects::Objects;
 use crate::part_sizes::PartSizes;
+use crate::pulls::RecordedPulls;
 use crate::upload::{OpenUploads, Upload};
 
 /// How long a blob stays in a repository without a manifest that refers to it.
@@ -44,6 +45,8 @@ pub struct Bucket {
     listed: Arc<Mutex<HashSet<RepositoryName>>>,
     /// Where blobs were a moment ago.
     recent: Arc<Mutex<HashMap<Digest, (Data, Instant)>>>,
+    /// Pulls that this process has recorded.
+    pub(crate) recorded_pulls: RecordedPulls,
 }
 
 impl Bucket {
@@ -63,6 +66,7 @@ impl Bucket {
             open: OpenUploads::default(),
             listed: Arc::default(),
             recent: Arc::default(),
+            recorded_pulls: RecordedPulls::default(),
         }
     }
 

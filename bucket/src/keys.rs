@@ -75,10 +75,11 @@ pub(crate) enum RepositoryFolder {
     Manifests,
     Blobs,
     Referrers,
+    Pulls,
 }
 
 impl RepositoryFolder {
-    const ALL: [Self; 4] = [Self::Tags, Self::Manifests, Self::Blobs, Self::Referrers];
+    const ALL: [Self; 5] = [Self::Tags, Self::Manifests, Self::Blobs, Self::Referrers, Self::Pulls];
 
     fn as_str(self) -> &'static str {
         match self {
@@ -86,6 +87,7 @@ impl RepositoryFolder {
             Self::Manifests => "manifests",
             Self::Blobs => "blobs",
             Self::Referrers => "referrers",
+            Self::Pulls => "pulls",
         }
     }
 

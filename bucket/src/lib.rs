@@ -7,7 +7,7 @@
 //! ```text
 //! data/ID              bytes of a blob; never overwritten
 //! blobs/AA/HEX         the pointer of a blob: state, data, size, nonce (`marked`)
-//! repos/NAME/…         manifests, tags, referrers, links to blobs (`repositories`)
+//! repos/NAME/…         manifests, tags, referrers, links to blobs (`repositories`), `pulls`
 //! names/NAME           lists a repository in the catalog
 //! uploads/ID/…         the state of an upload, and bytes that are not in a part yet (`session`)
 //! intents/ID           the blobs of a manifest that is about to be stored (`intents`)
@@ -34,6 +34,7 @@ mod marked;
 mod objects;
 mod part_sizes;
 mod probe;
+mod pulls;
 mod repositories;
 mod session;
 mod tier;

@@ -6,10 +6,12 @@
 //! repos/NAME/tags/TAG                     the digest that the tag names; empty after its removal
 //! repos/NAME/referrers/SUBJECT/HEX        the manifest HEX is about SUBJECT
 //! repos/NAME/blobs/HEX                    a link: the repository has the blob
+//! repos/NAME/pulls/HEX                    the time of the last pull of the manifest HEX (`pulls`)
 //! ```
 //! A repository stays in the catalog after its last tag was removed: a storage cannot delete an
 //! object on the condition that no one has just used it.
 
+use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -18,16 +20,16 @@ use futures_util::{StreamExt, TryStreamExt};
 use manifests::Document;
 use registry::RepositoryName;
 use registry::server::{
-    Listed, ListedManifest, ListedTag, ManifestStorage, NewManifest, NewTag, Page, Reference, Removal, Repository,
-    RepositoryUpkeep, TagChange,
+    Listed, ListedManifest, ListedTag, ManifestStorage, NewManifest, NewTag, Page, Pulls, Reference, Removal,
+    Repository, RepositoryUpkeep, TagChange,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::Bucket;
 use crate::intents::Intent;
 use crate::keys::{self, RepositoryFolder};
 use crate::marked::{document, parse, retry};
 use crate::objects::{Objects, Version};
+use crate::{Bucket, pulls};
 
 /// Storages round times to seconds, and not in all responses.
 const ROUNDED: Duration = Duration::from_secs(1);
@@ -154,7 +156,7 @@ impl Bucket {
             self.objects.delete(&referrer(of, &subject, digest)).await?;
         }
         self.objects.delete(&RepositoryFolder::Manifests.entry(of, &digest.hex())).await?;
-        Ok(())
+        Ok(pulls::forget(&self.objects, of, digest).await?)
     }
 }
 
@@ -177,6 +179,11 @@ impl ManifestStorage for Bucket {
         let Some(of) = Self::own(of) else { return Ok(None) };
         let key = RepositoryFolder::Manifests.entry(of, &digest.hex());
         Ok(self.objects.get(&key).await?.map(|object| object.bytes))
+    }
+
+    async fn record_pull(&self, of: &Repository, digest: &Digest) -> Result<(), Error> {
+        let Some(of) = Self::own(of) else { return Ok(()) };
+        Ok(self.recorded_pulls.record(&self.objects, of, digest).await?)
     }
 
     async fn manifest(&self, of: &Repository, at: &Reference) -> Result<Option<Digest>, Error> {
@@ -274,6 +281,13 @@ impl RepositoryUpkeep for Bucket {
             std::future::ready(Ok(digest.map(|digest| ListedManifest { digest, pushed: entry.modified })))
         });
         Ok(manifests.try_collect().await?)
+    }
+
+    async fn pulls(&self, of: &Repository, now: SystemTime) -> Result<Pulls, Error> {
+        match Self::own(of) {
+            Some(of) => Ok(pulls::read(&self.objects, of, now).await?),
+            None => Ok(Pulls { since: now, last: HashMap::new() }),
+        }
     }
 
     async fn remove_tag(&self, of: &Repository, tag: &ListedTag) -> Result<Removal, Error> {

@@ -1,6 +1,6 @@
 //! A registry's storage in memory, with the minimum that the server needs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -9,7 +9,7 @@ use axum::body::Bytes;
 use content::{Descriptor, Digest, Error, Expected, Ingest, IngestId, Ingester, Memory, Provider};
 use manifests::Document;
 use registry::server::{
-    BlobStorage, BlobStream, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, Page,
+    BlobStorage, BlobStream, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, Page, Pulls,
     Reference, Removal, Repository, RepositoryUpkeep, windows,
 };
 
@@ -114,6 +114,10 @@ impl ManifestStorage for Shelf {
         Ok(())
     }
 
+    async fn record_pull(&self, _: &Repository, _: &Digest) -> Result<(), Error> {
+        Ok(())
+    }
+
     async fn read_manifest(&self, _: &Repository, digest: &Digest) -> Result<Option<Bytes>, Error> {
         let Some(blob) = self.stat(digest).await? else { return Ok(None) };
         self.read(&blob, 0..blob.size).await.map(Some)
@@ -184,10 +188,19 @@ impl ManifestStorage for Shelf {
 
 /// Nothing has a time here, so nothing is ever old.
 impl RepositoryUpkeep for Shelf {
+    async fn pulls(&self, _: &Repository, now: SystemTime) -> Result<Pulls, Error> {
+        Ok(Pulls { since: now, last: HashMap::new() })
+    }
+
     async fn listed_tags(&self, of: &Repository) -> Result<Vec<ListedTag>, Error> {
         let (kept, own, now) = (self.kept(), of.to_string(), SystemTime::now());
         let tags = kept.tags.iter().filter(|((name, _), _)| *name == own);
-        let tags = tags.map(|((_, name), digest)| ListedTag { name: name.clone(), digest: *digest, set: now, is_pinned: false });
+        let tags = tags.map(|((_, name), digest)| ListedTag {
+            name: name.clone(),
+            digest: *digest,
+            set: now,
+            is_pinned: false,
+        });
         Ok(tags.collect())
     }
 

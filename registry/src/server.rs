@@ -47,7 +47,7 @@ pub use rules::{KeptTags, NamePattern, RepositoryRule, RepositoryRules, Retentio
 pub use sessions::UPLOAD_PREFIX;
 pub use storage::{
     BlobStorage, BlobStream, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, NewTag, Page,
-    Reference, Removal, Repository, RepositoryUpkeep, Storage, TagChange,
+    Pulls, Reference, Removal, Repository, RepositoryUpkeep, Storage, TagChange,
 };
 pub use windows::windows;
 

@@ -11,7 +11,8 @@
 //! [[repository.keep]]
 //! tags = ["nightly-*"]
 //! last = 10                             # the last ten of them, and
-//! pushed_within = "30d"                 # the ones that were pushed within 30 days
+//! pushed_within = "30d"                 # the ones that were pushed within 30 days, and
+//! pulled_within = "90d"                 # the ones that clients pulled within 90 days
 //!
 //! [audit]
 //! file = "/var/log/lode/audit.jsonl"
@@ -87,6 +88,7 @@ struct KeepEntry {
     tags: Vec<String>,
     last: Option<usize>,
     pushed_within: Option<String>,
+    pulled_within: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -181,9 +183,10 @@ fn rule(entry: RepositoryEntry) -> Result<RepositoryRule> {
 }
 
 fn kept(entry: &KeepEntry) -> Result<KeptTags> {
-    let (last, pushed_within) = (entry.last, span("pushed_within", entry.pushed_within.as_ref())?);
+    let pushed_within = span("pushed_within", entry.pushed_within.as_ref())?;
+    let pulled_within = span("pulled_within", entry.pulled_within.as_ref())?;
     ensure!(!entry.tags.is_empty(), "`tags` of an entry `keep` is empty; `[\"*\"]` matches all tags");
-    Ok(KeptTags { tags: patterns(&entry.tags)?, last, pushed_within })
+    Ok(KeptTags { tags: patterns(&entry.tags)?, last: entry.last, pushed_within, pulled_within })
 }
 
 fn webhook(entry: WebhookEntry) -> Result<WebhookSettings> {

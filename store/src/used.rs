@@ -1,5 +1,6 @@
 //! Times of last use of models: an empty file `used/<algorithm>-<hex>` for each manifest digest.
-//! The time of the file is the time of last use.
+//! The time of the file is the time of last use. The time of `used/since-<hex>` is that of the
+//! first retention of the repository whose name has this SHA-256 digest.
 //!
 //! These times cannot be derived again, and unused models may be pruned. So they are files, and not
 //! notes of the index.
@@ -29,6 +30,17 @@ impl Notes<'_> {
             // Without the folder no use could be recorded, so no model may count as unused.
             Err(_) if !self.0.0.layout.used().is_dir() => Ok(Some(SystemTime::now())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io("look at", &path, e)),
+        }
+    }
+
+    /// The time of the first call for a repository.
+    pub fn uses_since(&self, repository: &str, now: SystemTime) -> Result<SystemTime, Error> {
+        self.0.begin_uses(now)?;
+        let path = self.0.0.layout.used().join(format!("since-{}", Digest::of(repository.as_bytes()).hex()));
+        match fs::metadata(&path).and_then(|metadata| metadata.modified()) {
+            Ok(time) => Ok(time),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => note(&path, now).map(|()| now),
             Err(e) => Err(Error::io("look at", &path, e)),
         }
     }

@@ -1,9 +1,12 @@
 //! Lists, tags and referrers.
 
-use content::Digest;
-use registry::server::{BlobStorage, ManifestStorage, Page, Reference, Removal, Repository};
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
 
-use super::{bucket, image, push, push_image, repository};
+use content::Digest;
+use registry::server::{BlobStorage, ManifestStorage, Page, Pulls, Reference, Removal, Repository, RepositoryUpkeep};
+
+use super::{at_once, bucket, image, push, push_image, repository};
 use crate::Bucket;
 
 fn page(after: Option<&str>, most: usize) -> Page {
@@ -50,6 +53,28 @@ async fn lists_come_in_pages() {
     let removed = bucket.remove_manifest(&to, &Reference::Digest(manifest)).await.expect("a removal");
     assert_eq!(removed, Removal::Done);
     assert_eq!(tags(&bucket, &to, &page(None, 9)).await, (vec![], false));
+}
+
+#[tokio::test]
+async fn pulls_are_recorded_for_retention() {
+    let bucket = bucket();
+    let (to, layer) = (repository("a"), push(&bucket, &repository("a"), b"x").await.expect("a push"));
+    assert!(push_image(&bucket, &to, &layer, image(&layer, 1), "v1").await.expect("a push"));
+    let manifest = Digest::of(&image(&layer, 1));
+    let asked = SystemTime::now();
+    let pulls = bucket.pulls(&to, asked).await.expect("pulls");
+    assert_eq!(pulls, Pulls { since: asked, last: HashMap::new() });
+    bucket.record_pull(&to, &manifest).await.expect("a record");
+    bucket.record_pull(&to, &manifest).await.expect("a record");
+    let later = asked + Duration::from_hours(1);
+    let pulls = bucket.pulls(&to, later).await.expect("pulls");
+    assert!(pulls.since >= asked && pulls.since < later, "{pulls:?}");
+    assert!(pulls.of(&manifest) >= pulls.since && pulls.of(&manifest) <= later, "{pulls:?}");
+    assert_eq!(pulls.of(&layer), pulls.since);
+    bucket.remove_manifest(&to, &Reference::Digest(manifest)).await.expect("a removal");
+    assert!(bucket.pulls(&to, later).await.expect("pulls").last.is_empty());
+    bucket.collect(&at_once()).await.expect("a collection");
+    assert_eq!(bucket.pulls(&to, later).await.expect("pulls").since, pulls.since);
 }
 
 /// A client uses a prefix of a bucket; other prefixes are not its own.

@@ -1,5 +1,6 @@
 //! When models were last used.
 
+use std::collections::HashMap;
 use std::time::SystemTime;
 
 use content::Digest;
@@ -13,6 +14,24 @@ impl Library {
         if let Err(error) = self.store.notes().record_use(manifest, now) {
             tracing::warn!("cannot record the use of a model: {error}");
         }
+    }
+
+    /// Returns the time of the first call for a repository, and the last use of each of its models.
+    ///
+    /// # Errors
+    /// The store cannot be read or written.
+    pub fn uses(
+        &self,
+        repository: &str,
+        now: SystemTime,
+    ) -> std::result::Result<(SystemTime, HashMap<Digest, SystemTime>), store::Error> {
+        let notes = self.store.notes();
+        let since = notes.uses_since(repository, now)?;
+        let mut last = HashMap::new();
+        for tag in self.names().of_repository(repository)? {
+            last.extend(notes.last_use(&tag.digest)?.map(|used| (tag.digest, used)));
+        }
+        Ok((since, last))
     }
 
     /// Returns when a model was last loaded or last got its name, whichever is later.

@@ -18,7 +18,7 @@ mod transfers;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use content::operation::{Classified, ErrorClass, RemoteClass};
@@ -28,7 +28,7 @@ use manifests::Document;
 use registry::client::{Error as RemoteError, catalog};
 use registry::server::{
     BlobStorage, BlobStream, CopiedFrom, CopiedRegistries, Journal, JournalEntry, Listed, ListedManifest, ListedTag,
-    Lookup, ManifestStorage, NewManifest, NewTag, Page, Reference, Removal, Repository, RepositoryRules,
+    Lookup, ManifestStorage, NewManifest, NewTag, Page, Pulls, Reference, Removal, Repository, RepositoryRules,
     RepositoryUpkeep, ServerOptions, Storage, TagChange, windows,
 };
 
@@ -271,6 +271,10 @@ impl<S: Storage> ManifestStorage for PullThrough<S> {
         self.storage.read_manifest(of, digest).await
     }
 
+    async fn record_pull(&self, of: &Repository, digest: &Digest) -> Result<(), Error> {
+        self.storage.record_pull(of, digest).await
+    }
+
     async fn manifest(&self, of: &Repository, at: &Reference) -> Result<Option<Digest>, Error> {
         let here = self.storage.manifest(of, at).await?;
         let Some(from) = self.source(of) else { return Ok(here) };
@@ -345,6 +349,10 @@ impl<S: Storage> RepositoryUpkeep for PullThrough<S> {
 
     async fn listed_manifests(&self, of: &Repository) -> Result<Vec<ListedManifest>, Error> {
         self.storage.listed_manifests(of).await
+    }
+
+    async fn pulls(&self, of: &Repository, now: SystemTime) -> Result<Pulls, Error> {
+        self.storage.pulls(of, now).await
     }
 
     async fn remove_tag(&self, of: &Repository, tag: &ListedTag) -> Result<Removal, Error> {

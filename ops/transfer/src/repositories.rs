@@ -16,7 +16,7 @@ use manifests::reference::{DEFAULT_HOST, DEFAULT_NAMESPACE};
 use manifests::{MAX_MANIFEST, ModelRef};
 use registry::server::{
     BlobStorage, BlobStream, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, NewTag, Page,
-    Reference, Removal, Repository, RepositoryUpkeep, TagChange, windows,
+    Pulls, Reference, Removal, Repository, RepositoryUpkeep, TagChange, windows,
 };
 use store::{BLOB_LINK_LIFE, LinkKind};
 
@@ -250,6 +250,15 @@ impl ManifestStorage for Repositories {
         self.read(&blob, 0..MAX_MANIFEST as u64 + 1).await.map(Some)
     }
 
+    async fn record_pull(&self, _: &Repository, digest: &Digest) -> Result<(), Error> {
+        let digest = *digest;
+        self.blocking(move |library| {
+            library.record_use(&digest, SystemTime::now());
+            Ok(())
+        })
+        .await
+    }
+
     async fn manifest(&self, of: &Repository, at: &Reference) -> Result<Option<Digest>, Error> {
         let (repository, at) = (key(of)?, at.clone());
         let (name, reference) = (repository.clone(), at.to_string());
@@ -404,6 +413,13 @@ impl RepositoryUpkeep for Repositories {
             Ok(pushed.into_iter().map(|(digest, pushed)| ListedManifest { digest, pushed }).collect())
         })
         .await
+    }
+
+    /// A run of a model on this machine counts as a pull.
+    async fn pulls(&self, of: &Repository, now: SystemTime) -> Result<Pulls, Error> {
+        let repository = key(of)?;
+        let (since, last) = self.blocking(move |library| library.uses(&repository, now)).await?;
+        Ok(Pulls { since, last })
     }
 
     async fn remove_tag(&self, of: &Repository, tag: &ListedTag) -> Result<Removal, Error> {

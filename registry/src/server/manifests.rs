@@ -50,16 +50,31 @@ pub(super) async fn get<S: Storage>(
     let tag = format!("\"{digest}\"");
     let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let headers = [(DIGEST, value(&digest.to_string())), (header::ETAG, value(&tag))];
+    let record = async {
+        if method == Method::GET {
+            record_pull(server, repository, &digest).await;
+        }
+    };
     if blobs::names_tag(known, &tag) {
+        record.await;
         return Ok((StatusCode::NOT_MODIFIED, headers).into_response());
     }
-    let (raw, document) = read(server, repository, &digest).await?.ok_or_else(unknown)?;
+    let (found, ()) = tokio::join!(read(server, repository, &digest), record);
+    let (raw, document) = found?.ok_or_else(unknown)?;
     let content = [
         (header::CONTENT_TYPE, value(document.media_type().as_str())),
         (header::CONTENT_LENGTH, value(&raw.len().to_string())),
     ];
     let body = if method == Method::HEAD { Body::empty() } else { Body::from(raw) };
     Ok((headers, content, body).into_response())
+}
+
+/// Records a pull for retention, also without a rule: another process may apply the rules, and a
+/// rule may be added later. A client whose pull cannot be recorded gets the manifest.
+async fn record_pull<S: Storage>(server: &Server<S>, repository: &Repository, digest: &Digest) {
+    if let Err(error) = server.storage.record_pull(repository, digest).await {
+        tracing::warn!(%repository, "a pull was not recorded for retention: {error}");
+    }
 }
 
 async fn read<S: Storage>(

@@ -14,7 +14,7 @@ use manifests::Document;
 
 use super::journal::{Journal, JournalEntry};
 use super::rules::{KeptTags, RepositoryRule, RepositoryRules, Retention, any};
-use super::storage::{ListedManifest, ListedTag, Page, Reference, Removal, Repository, Storage};
+use super::storage::{ListedManifest, ListedTag, Page, Pulls, Reference, Removal, Repository, Storage};
 use crate::RepositoryName;
 
 /// Number of repositories that are listed at a time.
@@ -52,7 +52,8 @@ async fn plan<S: Storage>(
     retention: &Retention,
     now: SystemTime,
 ) -> Result<RetentionPlan, Error> {
-    let (kept, tags) = divide(&storage.listed_tags(repository).await?, rule, retention, now);
+    let pulls = if rule.counts_pulls() { Some(storage.pulls(repository, now).await?) } else { None };
+    let (kept, tags) = divide(&storage.listed_tags(repository).await?, rule, retention, pulls.as_ref(), now);
     let manifests = untagged(storage, repository, &kept, retention, now).await?;
     Ok(RetentionPlan { tags, manifests, kept_tags: kept.len() })
 }
@@ -177,6 +178,7 @@ fn divide(
     tags: &[ListedTag],
     rule: &RepositoryRule,
     retention: &Retention,
+    pulls: Option<&Pulls>,
     now: SystemTime,
 ) -> (Vec<ListedTag>, Vec<ListedTag>) {
     if retention.keep.is_empty() {
@@ -184,22 +186,26 @@ fn divide(
     }
     let mut kept: HashSet<&str> = HashSet::new();
     for keep in &retention.keep {
-        kept.extend(kept_by(keep, tags, now));
+        kept.extend(kept_by(keep, tags, pulls, now));
     }
     let stays = |tag: &ListedTag| tag.is_pinned || kept.contains(tag.name.as_str()) || rule.is_immutable(&tag.name);
     tags.iter().cloned().partition(stays)
 }
 
 /// The tags that one entry of a rule keeps.
-fn kept_by<'a>(keep: &KeptTags, tags: &'a [ListedTag], now: SystemTime) -> Vec<&'a str> {
+fn kept_by<'a>(keep: &KeptTags, tags: &'a [ListedTag], pulls: Option<&Pulls>, now: SystemTime) -> Vec<&'a str> {
     let mut matching: Vec<&ListedTag> = tags.iter().filter(|tag| any(&keep.tags, &tag.name)).collect();
     // The newest first; the name decides between equal times.
     matching.sort_by(|a, b| b.set.cmp(&a.set).then_with(|| b.name.cmp(&a.name)));
-    // A tag from the future is new.
-    let age = |tag: &ListedTag| now.duration_since(tag.set).unwrap_or(Duration::ZERO);
-    let is_kept = |(place, tag): &(usize, &ListedTag)| match (keep.last, keep.pushed_within) {
-        (None, None) => true,
-        (last, within) => last.is_some_and(|last| *place < last) || within.is_some_and(|within| age(tag) < within),
+    let keeps_all = keep.last.is_none() && keep.pushed_within.is_none() && keep.pulled_within.is_none();
+    // A time in the future is now.
+    let age = |time: SystemTime| now.duration_since(time).unwrap_or(Duration::ZERO);
+    let is_kept = |(place, tag): &(usize, &ListedTag)| {
+        let pulled = pulls.map_or(tag.set, |pulls| pulls.of(&tag.digest).max(tag.set));
+        keeps_all
+            || keep.last.is_some_and(|last| *place < last)
+            || keep.pushed_within.is_some_and(|within| age(tag.set) < within)
+            || keep.pulled_within.is_some_and(|within| age(pulled) < within)
     };
     matching.into_iter().enumerate().filter(is_kept).map(|(_, tag)| tag.name.as_str()).collect()
 }
@@ -269,10 +275,14 @@ mod tests {
     }
 
     fn removed(keep: Vec<KeptTags>, immutable: &[&str]) -> Vec<String> {
+        removed_with(keep, immutable, None)
+    }
+
+    fn removed_with(keep: Vec<KeptTags>, immutable: &[&str], pulls: Option<&Pulls>) -> Vec<String> {
         let tags = [tag("latest", 1), tag("n1", 2), tag("n2", 3), tag("n3", 4), tag("v1", 5), tag("v2", 99)];
         let rule = RepositoryRule { immutable_tags: patterns(immutable), ..RepositoryRule::default() };
         let retention = Retention { keep, untagged: None };
-        divide(&tags, &rule, &retention, day(10)).1.into_iter().map(|tag| tag.name).collect()
+        divide(&tags, &rule, &retention, pulls, day(10)).1.into_iter().map(|tag| tag.name).collect()
     }
 
     #[test]
@@ -288,5 +298,16 @@ mod tests {
         assert_eq!(removed(vec![recent], &[]), ["latest", "n1", "n2", "n3"]);
         let either = KeptTags { pushed_within: days(6), ..last };
         assert_eq!(removed(vec![either], &[]), ["latest", "n1", "v1", "v2"]);
+    }
+
+    #[test]
+    fn pulled_tags_are_kept() {
+        let days = |days: u64| Some(Duration::from_hours(24 * days));
+        let keep = KeptTags { tags: patterns(&["*"]), pulled_within: days(3), ..KeptTags::default() };
+        let removed = |since, last| removed_with(vec![keep.clone()], &[], Some(&Pulls { since: day(since), last }));
+        let n1 = HashMap::from([(Digest::of(b"n1"), day(8))]);
+        // `v2` was set in the future.
+        assert_eq!(removed(0, n1.clone()), ["latest", "n2", "n3", "v1"]);
+        assert_eq!(removed(9, n1), [""; 0], "pulls before the beginning of the record are unknown");
     }
 }

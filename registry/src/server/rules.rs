@@ -81,7 +81,7 @@ pub struct Retention {
     pub untagged: Option<Duration>,
 }
 
-/// Some tags that are kept. Without `last` and `pushed_within`, all matching tags are kept.
+/// Some tags that are kept. With `tags` alone, all matching tags are kept.
 #[derive(Clone, Debug, Default)]
 pub struct KeptTags {
     /// The tags that this is about.
@@ -90,9 +90,16 @@ pub struct KeptTags {
     pub last: Option<usize>,
     /// Keeps matching tags that were set within this time.
     pub pushed_within: Option<Duration>,
+    /// Keeps matching tags whose manifests clients pulled within this time.
+    pub pulled_within: Option<Duration>,
 }
 
 impl RepositoryRule {
+    /// Whether the retention depends on pulls.
+    pub(super) fn counts_pulls(&self) -> bool {
+        self.retention.iter().flat_map(|retention| &retention.keep).any(|keep| keep.pulled_within.is_some())
+    }
+
     /// Whether a tag is set only once.
     pub(super) fn is_immutable(&self, tag: &str) -> bool {
         any(&self.immutable_tags, tag)

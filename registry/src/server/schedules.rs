@@ -3,11 +3,12 @@
 //! the storage on disk, it has one holder per ingest, and completes an operation after its caller
 //! is dropped.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -22,8 +23,8 @@ use shuttle::rand::{Rng, thread_rng};
 
 use super::access::Access;
 use super::storage::{
-    BlobStorage, BlobStream, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, Page, Reference,
-    Removal, Repository, RepositoryUpkeep,
+    BlobStorage, BlobStream, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, Page, Pulls,
+    Reference, Removal, Repository, RepositoryUpkeep,
 };
 use super::{Server, ServerOptions, handle, windows};
 
@@ -153,6 +154,10 @@ impl ManifestStorage for Shelf {
         Ok(())
     }
 
+    async fn record_pull(&self, _: &Repository, _: &Digest) -> Result<(), Error> {
+        Ok(())
+    }
+
     async fn read_manifest(&self, _: &Repository, _: &Digest) -> Result<Option<Bytes>, Error> {
         Ok(None)
     }
@@ -183,6 +188,10 @@ impl ManifestStorage for Shelf {
 }
 
 impl RepositoryUpkeep for Shelf {
+    async fn pulls(&self, _: &Repository, now: SystemTime) -> Result<Pulls, Error> {
+        Ok(Pulls { since: now, last: HashMap::new() })
+    }
+
     async fn listed_tags(&self, _: &Repository) -> Result<Vec<ListedTag>, Error> {
         Ok(Vec::new())
     }

@@ -1,6 +1,7 @@
 //! The roles that the server requires of a storage, beyond storing blobs: the content of each
 //! repository.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 
@@ -231,6 +232,10 @@ pub trait ManifestStorage {
         digest: &Digest,
     ) -> impl Future<Output = Result<Option<Bytes>, Error>> + Send;
 
+    /// Records that a client pulled a manifest; one of the pulls of an hour suffices. A storage
+    /// that cannot record it may say so once an hour.
+    fn record_pull(&self, of: &Repository, digest: &Digest) -> impl Future<Output = Result<(), Error>> + Send;
+
     /// The digest of a manifest, if the repository has it.
     fn manifest(&self, of: &Repository, at: &Reference) -> impl Future<Output = Result<Option<Digest>, Error>> + Send;
 
@@ -285,6 +290,22 @@ pub struct ListedManifest {
     pub pushed: SystemTime,
 }
 
+/// The recorded pulls of a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pulls {
+    /// When the pulls of the repository were looked at for the first time.
+    pub since: SystemTime,
+    /// The last recorded pull of each manifest.
+    pub last: HashMap<Digest, SystemTime>,
+}
+
+impl Pulls {
+    /// The last recorded pull, but not before the first look: earlier pulls are unknown.
+    pub fn of(&self, manifest: &Digest) -> SystemTime {
+        self.last.get(manifest).map_or(self.since, |last| self.since.max(*last))
+    }
+}
+
 /// Upkeep of repositories: what they contain, and the removal of what is old.
 pub trait RepositoryUpkeep {
     /// The tags of a repository, sorted bytewise; empty if there is no such repository.
@@ -292,6 +313,10 @@ pub trait RepositoryUpkeep {
 
     /// The manifests of a repository, with and without tags; empty if there is no such repository.
     fn listed_manifests(&self, of: &Repository) -> impl Future<Output = Result<Vec<ListedManifest>, Error>> + Send;
+
+    /// When the manifests of a repository were pulled last. Pulls before the first call for the
+    /// repository are unknown.
+    fn pulls(&self, of: &Repository, now: SystemTime) -> impl Future<Output = Result<Pulls, Error>> + Send;
 
     /// Removes a tag, unless it names another manifest than the listed one.
     fn remove_tag(&self, of: &Repository, tag: &ListedTag) -> impl Future<Output = Result<Removal, Error>> + Send;
