@@ -18,7 +18,7 @@ use crate::location::Location;
 use crate::marked::{Data, Link, MarkState, Marked, Seen, condemn, publish, rescue, retry};
 use crate::objects::Objects;
 use crate::part_sizes::PartSizes;
-use crate::pulls::RecordedPulls;
+use crate::pulls::PullRecords;
 use crate::upload::{OpenUploads, Upload};
 
 /// How long a blob stays in a repository without a manifest that refers to it.
@@ -46,7 +46,7 @@ pub struct Bucket {
     /// Where blobs were a moment ago.
     recent: Arc<Mutex<HashMap<Digest, (Data, Instant)>>>,
     /// Pulls that this process has recorded.
-    pub(crate) recorded_pulls: RecordedPulls,
+    pub(crate) pull_records: PullRecords,
 }
 
 impl Bucket {
@@ -66,7 +66,7 @@ impl Bucket {
             open: OpenUploads::default(),
             listed: Arc::default(),
             recent: Arc::default(),
-            recorded_pulls: RecordedPulls::default(),
+            pull_records: PullRecords::default(),
         }
     }
 

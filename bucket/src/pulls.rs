@@ -1,6 +1,6 @@
 //! Records of pulls, for retention.
 //!
-//! `repos/NAME/pulls/HEX` is empty; its time is that of a recorded pull of the manifest `HEX`, whose
+//! `repos/NAME/pulls/HEX` is empty; its time is that of a recorded pull of the manifest `HEX`. The
 //! last pull was up to an hour later. The time of `repos/NAME/pulls/since` is that of the first
 //! retention that read the folder.
 
@@ -27,9 +27,9 @@ const REMEMBERED: usize = 100_000;
 
 /// The pulls that this process has recorded, with the times. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RecordedPulls(Arc<Mutex<HashMap<(RepositoryName, Digest), Instant>>>);
+pub(crate) struct PullRecords(Arc<Mutex<HashMap<(RepositoryName, Digest), Instant>>>);
 
-impl RecordedPulls {
+impl PullRecords {
     fn is_recent(&self, pull: &(RepositoryName, Digest)) -> bool {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(pull).is_some_and(|recorded| recorded.elapsed() < INTERVAL)

@@ -183,7 +183,7 @@ impl ManifestStorage for Bucket {
 
     async fn record_pull(&self, of: &Repository, digest: &Digest) -> Result<(), Error> {
         let Some(of) = Self::own(of) else { return Ok(()) };
-        Ok(self.recorded_pulls.record(&self.objects, of, digest).await?)
+        Ok(self.pull_records.record(&self.objects, of, digest).await?)
     }
 
     async fn manifest(&self, of: &Repository, at: &Reference) -> Result<Option<Digest>, Error> {

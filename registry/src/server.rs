@@ -71,6 +71,7 @@ pub struct Server<S: Storage> {
     access: Access,
     options: ServerOptions,
     sessions: Sessions<S::Ingest>,
+    recorded_pulls: RecordedPulls,
     known_sizes: KnownSizes,
 }
 
@@ -131,20 +132,36 @@ pub enum Completeness {
     Sparse,
 }
 
+/// Which pulls are recorded for retention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RecordedPulls {
+    /// All: another process may apply the rules.
+    All,
+    /// Those of repositories whose rules ask for them, so that reading changes nothing else.
+    OfRules,
+}
+
 impl<S: Storage> Server<S> {
     /// Serves the content of `storage` to clients that `access` admits.
     pub fn new(storage: S, access: Access, options: ServerOptions) -> Arc<Self> {
-        Self::with_sessions(storage, access, options, Sessions::new(UploadScope::Process))
+        Self::with_sessions(storage, access, options, UploadScope::Process, RecordedPulls::OfRules)
     }
 
     /// [`Server::new`] for one of several processes that serve the same storage. Any of them may
     /// receive the next request of an upload.
     pub fn replica(storage: S, access: Access, options: ServerOptions) -> Arc<Self> {
-        Self::with_sessions(storage, access, options, Sessions::new(UploadScope::Replicas))
+        Self::with_sessions(storage, access, options, UploadScope::Replicas, RecordedPulls::All)
     }
 
-    fn with_sessions(storage: S, access: Access, options: ServerOptions, sessions: Sessions<S::Ingest>) -> Arc<Self> {
-        Arc::new(Self { storage, access, options, sessions, known_sizes: KnownSizes::default() })
+    fn with_sessions(
+        storage: S,
+        access: Access,
+        options: ServerOptions,
+        uploads: UploadScope,
+        recorded_pulls: RecordedPulls,
+    ) -> Arc<Self> {
+        let (sessions, known_sizes) = (Sessions::new(uploads), KnownSizes::default());
+        Arc::new(Self { storage, access, options, sessions, recorded_pulls, known_sizes })
     }
 
     /// Closes uploads without recent requests. Their bytes stay, to be resumed or pruned. Call this

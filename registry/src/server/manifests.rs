@@ -15,7 +15,7 @@ use super::lists::{linked, next, page};
 use super::refusal::ErrorReply;
 use super::storage::{Lookup, NewManifest, NewTag, Reference, Removal, Repository, Storage, TagChange};
 use super::uploads::{value, with_namespace};
-use super::{Completeness, DIGEST, Server, blobs, route, rules, usage};
+use super::{Completeness, DIGEST, RecordedPulls, RepositoryRule, Server, blobs, route, rules, usage};
 use crate::ErrorCode;
 
 /// The subject of a pushed manifest. It tells the client that the server maintains the list of
@@ -69,10 +69,11 @@ pub(super) async fn get<S: Storage>(
     Ok((headers, content, body).into_response())
 }
 
-/// Records a pull for retention, also without a rule: another process may apply the rules, and a
-/// rule may be added later. A client whose pull cannot be recorded gets the manifest.
+/// Records a pull for retention. A client whose pull cannot be recorded gets the manifest.
 async fn record_pull<S: Storage>(server: &Server<S>, repository: &Repository, digest: &Digest) {
-    if let Err(error) = server.storage.record_pull(repository, digest).await {
+    let is_recorded = server.recorded_pulls == RecordedPulls::All
+        || server.options.rules.of(&repository.name).is_some_and(RepositoryRule::counts_pulls);
+    if is_recorded && let Err(error) = server.storage.record_pull(repository, digest).await {
         tracing::warn!(%repository, "a pull was not recorded for retention: {error}");
     }
 }
