@@ -17,9 +17,10 @@ use crate::keys::{self, RepositoryFolder};
 use crate::location::Location;
 use crate::marked::{Data, Link, MarkState, Marked, Seen, condemn, publish, rescue, retry};
 use crate::objects::Objects;
+use crate::open_uploads::OpenUploads;
 use crate::part_sizes::PartSizes;
 use crate::pulls::PullRecords;
-use crate::upload::{OpenUploads, Upload};
+use crate::upload::Upload;
 
 /// How long a blob stays in a repository without a manifest that refers to it.
 pub(crate) const LINK_LIFE: Duration = Duration::from_hours(24);

@@ -32,6 +32,7 @@ mod keys;
 mod location;
 mod marked;
 mod objects;
+mod open_uploads;
 mod part_sizes;
 mod probe;
 mod pulls;

@@ -12,17 +12,17 @@
 //! part with the same number; if the wrong one stays, the storage refuses the commit, because the
 //! parts of the session are named by their content.
 
-use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use content::{Algorithm, Digest, Expected, Hasher, Ingest, IngestId};
+use content::{Algorithm, Digest, Expected, Hasher, Ingest};
 use futures_util::TryStreamExt;
 use tokio::task::JoinHandle;
 
 use crate::marked::{Data, document, parse, publish, rescue};
 use crate::objects::{Objects, Version};
+use crate::open_uploads::OpenUpload;
 use crate::part_sizes::{MOST_PARTS, PartSizes};
 use crate::session::{Phase, Session, Tail};
 use crate::{Error, keys};
@@ -34,33 +34,6 @@ const COMMIT_TIME: Duration = Duration::from_hours(1);
 const REFRESH: Duration = Duration::from_mins(10);
 /// Number of tails of an upload. Beyond it, they become one.
 const MOST_TAILS: usize = 16;
-
-/// The uploads that this process has open.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct OpenUploads(Arc<Mutex<HashSet<IngestId>>>);
-
-impl OpenUploads {
-    /// Opens an upload for one request.
-    pub(crate) fn open(&self, id: &IngestId) -> Result<OpenUpload, content::Error> {
-        if !self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone()) {
-            return Err(content::Error::Busy(id.to_string()));
-        }
-        Ok(OpenUpload { all: self.clone(), id: id.clone() })
-    }
-}
-
-/// An open upload; dropping it closes it.
-#[derive(Debug)]
-pub(crate) struct OpenUpload {
-    all: OpenUploads,
-    id: IngestId,
-}
-
-impl Drop for OpenUpload {
-    fn drop(&mut self) {
-        self.all.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
-    }
-}
 
 /// An upload that a request works on.
 #[derive(Debug)]
@@ -101,7 +74,7 @@ impl Upload {
         open: OpenUpload,
         expected: Expected,
     ) -> Result<Option<Self>, Error> {
-        let key = keys::session(open.id.as_str());
+        let key = keys::session(open.id().as_str());
         let (session, version) = match objects.get(&key).await? {
             Some(object) => (parse::<Session>(&key, &object.bytes)?, Some(object.version)),
             None => (Session::new(), None),
@@ -135,7 +108,7 @@ impl Upload {
     }
 
     fn id(&self) -> &str {
-        self.open.id.as_str()
+        self.open.id().as_str()
     }
 
     fn data_key(&self) -> String {
@@ -153,7 +126,7 @@ impl Upload {
                 self.session = session;
                 Ok(())
             }
-            None => Err(content::Error::Busy(self.open.id.to_string())),
+            None => Err(content::Error::Busy(self.open.id().to_string())),
         }
     }
 

@@ -21,11 +21,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use content::operation::{Classified, ErrorClass, RemoteClass};
+use content::operation::RemoteClass;
 use content::{Descriptor, Digest, Error, Expected, IngestId, Ingester, Provider};
 use futures_util::StreamExt;
 use manifests::Document;
-use registry::client::{Error as RemoteError, catalog};
+use registry::client::catalog;
 use registry::server::{
     BlobStorage, BlobStream, CopiedFrom, CopiedRegistries, Journal, JournalEntry, Listed, ListedManifest, ListedTag,
     Lookup, ManifestStorage, NewManifest, NewTag, Page, Pulls, Reference, Removal, Repository, RepositoryRules,
@@ -37,6 +37,7 @@ use crate::repository_target::RepositoryTarget;
 use follow::Follower;
 use shared_work::SharedWork;
 use sources::{CopySource, Sources};
+pub use transfers::BlobSharing;
 use transfers::Transfers;
 
 /// How long a client that could get a copy waits for the other registry.
@@ -58,23 +59,13 @@ pub struct PullThrough<S> {
     manifests: SharedWork<String, Digest>,
 }
 
-/// Which blobs of this registry a copy may contain without a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlobSharing {
-    /// Blobs of any repository: every client may read all of them.
-    All,
-    /// Only its own: a registry that claims to have a blob must send it.
-    Own,
-}
-
 impl<S: Storage> PullThrough<S> {
     /// Copies the repositories that the options of the server name to `storage`, as far as its
     /// rules let tags change.
     pub fn new(storage: S, hosts: Hosts, sharing: BlobSharing, options: &ServerOptions) -> Self {
         let ServerOptions { copied, rules, journal, .. } = options.clone();
-        let transfers = Transfers::new(sharing == BlobSharing::All);
-        let (sources, manifests) = (Sources::new(hosts), SharedWork::default());
-        Self { storage, copied, rules, journal, sources, transfers, manifests }
+        let (sources, transfers) = (Sources::new(hosts), Transfers::new(sharing));
+        Self { storage, copied, rules, journal, sources, transfers, manifests: SharedWork::default() }
     }
 
     /// The source of a repository; `None` if the repository is not a copy, or if the client may not
@@ -91,7 +82,7 @@ impl<S: Storage> PullThrough<S> {
         }
     }
 
-    /// Whether a copy never differs from its source.
+    /// Whether a copy stays, whatever its source has: that of a digest, or of an immutable tag.
     fn is_final(&self, of: &Repository, at: &Reference) -> bool {
         self.new_tag(of, at).is_none_or(|tag| tag.change == TagChange::Forbidden)
     }
@@ -99,14 +90,16 @@ impl<S: Storage> PullThrough<S> {
     /// The manifest as the other registry has it by now, copied.
     async fn current(self, of: Repository, at: Reference) -> Result<Digest, Error> {
         let here = self.storage.manifest(&of, &at).await?;
-        let from = self.source(&of).ok_or_else(|| Error::Other("the repository is not a copy".into()))?;
+        let from = self
+            .source(&of)
+            .ok_or_else(|| Error::Other(format!("`{}` is not a copy of another repository", of.name).into()))?;
         let remote = self.sources.connect(from)?.remote;
         if let (Some(here), Reference::Tag(tag)) = (here, &at)
-            && remote.digest(tag).await.map_err(upstream_error)? == Some(here)
+            && remote.digest(tag).await? == Some(here)
         {
             return Ok(here);
         }
-        let (digest, raw) = remote.manifest(&at.to_string()).await.map_err(upstream_error)?;
+        let (digest, raw) = remote.manifest(&at.to_string()).await?;
         if here == Some(digest) {
             return Ok(digest);
         }
@@ -128,7 +121,7 @@ impl<S: Storage> PullThrough<S> {
 
     /// Copies the manifests about `subject` that the repository lacks.
     async fn copy_referrers(&self, of: &Repository, from: CopiedFrom<'_>, subject: &Digest) -> Result<(), Error> {
-        let listed = self.sources.connect(from)?.remote.referrers(subject).await.map_err(upstream_error)?;
+        let listed = self.sources.connect(from)?.remote.referrers(subject).await?;
         let copies = futures_util::stream::iter(listed.into_iter().take(MOST_REFERRERS));
         let copy = async |digest: Digest| {
             // A listed manifest may be deleted by now, or of an unknown kind.
@@ -179,14 +172,6 @@ impl<S: Storage> PullThrough<S> {
         }
         let slow = |_| Err(unreachable(format!("did not answer within {} s", PATIENCE.as_secs())));
         tokio::time::timeout(PATIENCE, question).await.unwrap_or_else(slow)
-    }
-}
-
-/// The error of another registry.
-fn upstream_error(error: RemoteError) -> Error {
-    match error.class() {
-        ErrorClass::Remote(class) => Error::Remote { class, source: Box::new(error) },
-        _ => Error::Other(Box::new(error)),
     }
 }
 
@@ -323,7 +308,7 @@ impl<S: Storage> ManifestStorage for PullThrough<S> {
         let copied = self.storage.listed_tags(of).await?;
         let remote = self.sources.connect(from)?.remote;
         let host = remote.sources().last().expect("invariant: a remote has a source");
-        let listed = async { catalog::tags(host, remote.repository()).await.map_err(upstream_error) };
+        let listed = async { catalog::tags(host, remote.repository()).await.map_err(Error::from) };
         let mut tags = match self.ask(from, !copied.is_empty(), listed).await {
             Ok(tags) => tags,
             Err(error) => {

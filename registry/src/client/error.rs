@@ -116,6 +116,15 @@ pub enum Error {
     },
 }
 
+impl From<Error> for content::Error {
+    fn from(error: Error) -> Self {
+        match error.class() {
+            ErrorClass::Remote(class) => Self::Remote { class, source: Box::new(error) },
+            _ => Self::Other(Box::new(error)),
+        }
+    }
+}
+
 impl Classified for Error {
     fn class(&self) -> ErrorClass {
         ErrorClass::Remote(match self {

@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use content::operation::{Classified, ErrorClass};
 use content::{Algorithm, Descriptor, Digest, Hasher, Provider};
 use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderName, HeaderValue, RANGE};
 use reqwest::{Method, Response, StatusCode};
@@ -204,15 +203,6 @@ impl Remote {
         Error::Settings(format!("there is no registry to ask for `{}`", self.repository))
     }
 
-    /// The error of the last source, or an error for a remote without sources.
-    fn failed(&self, last: Option<Error>) -> content::Error {
-        let error = last.unwrap_or_else(|| self.no_source());
-        match error.class() {
-            ErrorClass::Remote(class) => content::Error::Remote { class, source: Box::new(error) },
-            _ => content::Error::Other(Box::new(error)),
-        }
-    }
-
     pub(super) async fn read_from(&self, host: &Host, blob: &Descriptor, range: Range<u64>) -> Result<Bytes, Error> {
         let length = range.end - range.start;
         let BlobResponse { mut response, start } = self.blob(host, blob, range.clone()).await?;
@@ -246,7 +236,7 @@ impl Provider for Remote {
                 Err(error) => failure = Some(error),
             }
         }
-        failure.map_or(Ok(None), |error| Err(self.failed(Some(error))))
+        failure.map_or(Ok(None), |error| Err(error.into()))
     }
 
     async fn read(&self, blob: &Descriptor, range: Range<u64>) -> Result<Bytes, content::Error> {
@@ -263,7 +253,7 @@ impl Provider for Remote {
         }
         Err(match failure {
             Some(Error::NotFound { .. }) => content::Error::BlobNotFound(blob.digest),
-            failure => self.failed(failure),
+            failure => failure.unwrap_or_else(|| self.no_source()).into(),
         })
     }
 }

@@ -35,8 +35,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Transfers {
     work: SharedWork<(RepositoryName, Digest), ()>,
     permits: Arc<Semaphore>,
-    /// Whether a blob of any repository may be added to a copy that names it.
-    may_share: bool,
+    sharing: BlobSharing,
+}
+
+/// Which blobs of this registry a copy may contain without a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlobSharing {
+    /// Blobs of any repository: every client may read all of them.
+    All,
+    /// Only its own: a registry that claims to have a blob must send it.
+    Own,
 }
 
 /// A transfer from the view of a client.
@@ -60,8 +68,8 @@ impl Transfer {
 }
 
 impl Transfers {
-    pub(super) fn new(may_share: bool) -> Self {
-        Self { work: SharedWork::default(), permits: Arc::new(Semaphore::new(AT_ONCE)), may_share }
+    pub(super) fn new(sharing: BlobSharing) -> Self {
+        Self { work: SharedWork::default(), permits: Arc::new(Semaphore::new(AT_ONCE)), sharing }
     }
 
     /// Joins the transfer of a blob, or begins it; `None` if too many transfers wait.
@@ -101,7 +109,8 @@ impl Transfers {
         feed: Feed,
         waiters: Waiters<()>,
     ) -> Result<(), Error> {
-        if self.may_share && target.storage.mount(None, &target.repository, &blob.digest).await? {
+        let may_share = self.sharing == BlobSharing::All;
+        if may_share && target.storage.mount(None, &target.repository, &blob.digest).await? {
             return Ok(());
         }
         let _permit = self.permits.acquire().await.expect("invariant: the semaphore is never closed");
