@@ -83,4 +83,5 @@ pub use stored::{StoredPart, StoredTensor};
 pub use target::{BlobSink, Target};
 pub use tensor_source::{ArraySource, RowOrder, TensorSource};
 pub use unsupported::obstacle;
+pub use workers::in_parallel;
 pub use write::{Imported, write};

@@ -3,20 +3,18 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::Error;
-
 /// Calls `work` for every position below `count` on at most `threads` threads; the results are in
 /// the order of the positions. After a failure no further work is started, and the first failure is
 /// returned. `state` creates a separate state for each thread.
-pub(crate) fn in_parallel<T: Send, S>(
+pub fn in_parallel<T: Send, S, E: Send>(
     count: usize,
     threads: usize,
     state: impl Fn() -> S + Sync,
-    work: impl Fn(&mut S, usize) -> Result<T, Error> + Sync,
-) -> Result<Vec<T>, Error> {
+    work: impl Fn(&mut S, usize) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<Option<T>>> = Mutex::new((0..count).map(|_| None).collect());
-    let failure: Mutex<Option<Error>> = Mutex::new(None);
+    let failure: Mutex<Option<E>> = Mutex::new(None);
     let thread = || {
         let mut state = state();
         loop {

@@ -1,5 +1,6 @@
 //! Listing models, and finding the names of a manifest.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use content::Digest;
@@ -11,6 +12,9 @@ use store::TagEntry;
 use crate::capability::Capabilities;
 use crate::library::Library;
 use crate::summary::{Listed, Summary};
+
+/// Number of models that are read at a time.
+const READERS: usize = 16;
 
 /// A part of the list of models.
 #[derive(Clone, Debug)]
@@ -73,17 +77,23 @@ impl Library {
             };
             let has_more = names.len() > missing;
             names.truncate(missing);
-            for name in &names {
-                match self.store.names().get(name) {
-                    Ok(tag) => models.extend(tag.and_then(|tag| self.line(&tag))),
-                    Err(error) => tracing::warn!("{error}"),
-                }
-            }
+            models.extend(self.lines(&names));
             after = names.pop().or(after);
             if !has_more || models.len() >= page.most {
                 return Ok(ListedPage { models, next: after.filter(|_| has_more) });
             }
         }
+    }
+
+    /// The lines of some names, in their order. Several models are read at a time, because they are
+    /// all over the disk.
+    fn lines(&self, names: &[String]) -> Vec<Listed> {
+        let line = |(): &mut (), position: usize| -> Result<Option<Listed>, Infallible> {
+            let tag = self.store.names().get(&names[position]).inspect_err(|error| tracing::warn!("{error}"));
+            Ok(tag.ok().flatten().and_then(|tag| self.line(&tag)))
+        };
+        let Ok(lines) = import::in_parallel(names.len(), READERS, || (), line);
+        lines.into_iter().flatten().collect()
     }
 
     /// A line of a list. A model that cannot be read is logged.
