@@ -8,8 +8,9 @@ use std::path::PathBuf;
 
 use content::{Digest, Hasher};
 
+use crate::extents::ExtentBlob;
 use crate::tiered::TieredBlob;
-use crate::{Blobs, Error, sync};
+use crate::{Blobs, Error, Store, sync};
 
 /// An open blob.
 #[derive(Debug)]
@@ -23,18 +24,24 @@ pub struct BlobFile {
 #[derive(Debug)]
 enum BlobPlace {
     Disk(File),
+    /// The bytes are parts of other files.
+    Files(Store, Digest, Box<ExtentBlob>),
     /// Only the tier had the blob when it was opened.
     Tier(Box<TieredBlob>),
 }
 
 impl Blobs<'_> {
-    /// The length of a blob in bytes, or `None` if neither the disk nor the tier has it. A
+    /// The length of a blob in bytes, or `None` if neither the disk, nor other files that it lies
+    /// in, nor the tier has it. A
     /// collection may delete the blob afterwards, unless something refers to it;
     /// [`Guard::keep`](crate::Guard::keep) prevents that.
     pub fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
         sync::step();
         match self.size_on_disk(digest)? {
-            None => self.size_in_tier(digest),
+            None => match self.size_in_files(digest)? {
+                None => self.size_in_tier(digest),
+                found => Ok(found),
+            },
             found => Ok(found),
         }
     }
@@ -46,7 +53,16 @@ impl Blobs<'_> {
             return Ok(file);
         }
         let path = self.path(digest);
-        let tiered = self.0.open_tiered(digest)?.ok_or(content::Error::BlobNotFound(*digest))?;
+        let lost = match self.0.open_extents(digest) {
+            Ok(Some(blob)) => {
+                let size = blob.size();
+                let place = BlobPlace::Files(self.0.clone(), *digest, Box::new(blob));
+                return Ok(BlobFile { size, place, path });
+            }
+            Ok(None) => content::Error::BlobNotFound(*digest).into(),
+            Err(error) => error,
+        };
+        let tiered = self.0.open_tiered(digest)?.ok_or(lost)?;
         Ok(BlobFile { size: tiered.size(), place: BlobPlace::Tier(Box::new(tiered)), path })
     }
 
@@ -140,13 +156,20 @@ impl BlobFile {
         }
     }
 
-    /// Returns the file. Its bytes can be mapped, because a committed blob never changes.
+    /// Returns the file. Its bytes can be mapped, because a committed blob never changes. A blob
+    /// that lies in other files is first copied into the store; [`Blobs::extents`] finds its bytes
+    /// without a copy.
     ///
     /// # Errors
-    /// Only the tier has the blob, and it cannot be copied back.
+    /// The blob cannot be copied from other files or from the tier.
     pub fn into_file(self) -> Result<File, Error> {
         match self.place {
             BlobPlace::Disk(file) => Ok(file),
+            BlobPlace::Files(store, digest, _) => {
+                store.blobs().own(&digest)?;
+                let file = store.blobs().open_file(&digest)?;
+                file.ok_or_else(|| content::Error::BlobNotFound(digest).into())
+            }
             BlobPlace::Tier(tiered) => tiered.into_file(),
         }
     }
@@ -158,6 +181,11 @@ impl BlobFile {
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
         let file = match &self.place {
             BlobPlace::Disk(file) => file,
+            BlobPlace::Files(_, _, blob) => {
+                let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= self.size);
+                end.ok_or_else(|| Error::io("read", &self.path, io::ErrorKind::UnexpectedEof))?;
+                return blob.read_exact_at(buffer, offset);
+            }
             BlobPlace::Tier(tiered) => match tiered.in_head(offset, buffer.len()) {
                 Some(bytes) => {
                     buffer.copy_from_slice(bytes);

@@ -161,7 +161,8 @@ impl Store {
         };
         let mut unreadable = self.each_unreachable(&marked, &mut remove);
         // Blobs that the disk has were handled above.
-        unreadable.extend(self.each_unreachable_only_in_tier(&marked, &mut remove));
+        unreadable.extend(self.each_unreachable_elsewhere(&marked, &mut remove));
+        unreadable.extend(self.remove_unused_clones());
         for error in &unreadable {
             left.because(error);
         }
@@ -177,7 +178,7 @@ impl Store {
             left.because(&obstacle.error);
         }
         let mut count = |digest| {
-            let Ok(Some(size)) = self.blobs().size(&digest) else { return };
+            let Ok(Some(size)) = self.size_here(&digest) else { return };
             match fate(&digest, &marked, &self.0.promises.lock(), &self.0.collection_lock.lock(), now) {
                 Fate::Stays => {}
                 Fate::PutOff { used } => left.add(size, used),
@@ -185,7 +186,7 @@ impl Store {
             }
         };
         let mut unreadable = self.each_unreachable(&marked, &mut count);
-        unreadable.extend(self.each_unreachable_only_in_tier(&marked, &mut count));
+        unreadable.extend(self.each_unreachable_elsewhere(&marked, &mut count));
         for error in &unreadable {
             left.because(error);
         }
@@ -204,21 +205,42 @@ impl Store {
         }
         let mut leased = Leased::default();
         for (digest, end) in ends {
-            let Ok(Some(size)) = self.blobs().size(&digest) else { continue };
+            let Ok(Some(size)) = self.size_here(&digest) else { continue };
             (leased.blobs, leased.bytes) = (leased.blobs + 1, leased.bytes + size);
             leased.until = leased.until.max(Some(end));
         }
         leased
     }
 
-    /// Passes every unreachable blob to `each` that only the tier has. Returns the errors of
-    /// folders that cannot be read.
-    fn each_unreachable_only_in_tier(&self, marked: &Marked, mut each: impl FnMut(Digest)) -> Vec<Error> {
-        each_in_shelves(&self.0.layout.tier_blobs(), |digest| {
-            if !marked.reachable.contains(&digest) && matches!(self.blobs().size_on_disk(&digest), Ok(None)) {
+    /// Passes every unreachable blob to `each` that lies in other files, or that only the tier has.
+    /// Returns the errors of folders that cannot be read.
+    fn each_unreachable_elsewhere(&self, marked: &Marked, mut each: impl FnMut(Digest)) -> Vec<Error> {
+        let is_file = |path: &Path| !matches!(files::is_there(path), Ok(false));
+        let mut unreadable = each_in_shelves(&self.0.layout.extents(), |digest| {
+            if !marked.reachable.contains(&digest) && !is_file(&self.blobs().path(&digest)) {
                 each(digest);
             }
-        })
+        });
+        unreadable.extend(each_in_shelves(&self.0.layout.tier_blobs(), |digest| {
+            let is_handled = is_file(&self.blobs().path(&digest)) || is_file(&self.0.layout.extent_entry(&digest));
+            if !marked.reachable.contains(&digest) && !is_handled {
+                each(digest);
+            }
+        }));
+        unreadable
+    }
+
+    /// Bytes that a collection frees if it removes a blob, on the disk or in the tier; 0 for a blob
+    /// that lies in other files. `None` if the blob does not exist.
+    fn size_here(&self, digest: &Digest) -> Result<Option<u64>, Error> {
+        let blobs = self.blobs();
+        if let Some(size) = blobs.size_on_disk(digest)? {
+            return Ok(Some(size));
+        }
+        match blobs.size_in_tier(digest)? {
+            None if files::is_there(&self.0.layout.extent_entry(digest))? => Ok(Some(0)),
+            found => Ok(found),
+        }
     }
 
     /// Returns the blobs that a collection would keep, except for blobs that are being added or
@@ -258,7 +280,7 @@ impl Store {
         now: SystemTime,
         left: &mut Left,
     ) -> Result<Option<u64>, Error> {
-        let Some(size) = self.blobs().size(digest)? else { return Ok(None) };
+        let Some(size) = self.size_here(digest)? else { return Ok(None) };
         // Both locks are held until the file is gone, so that no caller can start to rely on it.
         let (promises, collection_lock) = (self.0.promises.lock(), self.0.collection_lock.lock());
         match fate(digest, marked, &promises, &collection_lock, now) {
@@ -269,12 +291,13 @@ impl Store {
             }
             Fate::Goes => {
                 let remove = || {
+                    let was_referred = self.forget_extents(digest)?;
                     if self.blobs().size_in_tier(digest)?.is_some() {
                         self.release_from_tier(digest)?;
                         files::remove(&self.blobs().path(digest))?;
                         return Ok(true);
                     }
-                    files::remove(&self.blobs().path(digest))
+                    Ok(files::remove(&self.blobs().path(digest))? || was_referred)
                 };
                 let removed = remove().inspect_err(|_: &Error| left.add(size, false))?;
                 // The file is removed before its index entry, because a stale entry does no harm. A

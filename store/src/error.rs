@@ -95,6 +95,26 @@ pub enum Error {
         /// The tier to attach.
         new: String,
     },
+    /// A file in which blobs lie no longer has their bytes.
+    #[error(
+        "`{}`, in which tensors of an adopted model lie, cannot be used: {reason}; put it back as it was, adopt it again \
+         (`lode adopt`), or let `lode repair MODEL` fetch the tensors",
+        path.display()
+    )]
+    SourceLost {
+        /// The file.
+        path: PathBuf,
+        /// The change.
+        reason: String,
+    },
+    /// Blobs cannot lie in a file.
+    #[error("`{}` cannot be used in place: {reason}", path.display())]
+    CannotRefer {
+        /// The file.
+        path: PathBuf,
+        /// Why not, and a way out.
+        reason: String,
+    },
     /// The index cannot be created.
     #[error("the index cannot be created: {0}; the store works without it, only slower")]
     Index(String),
@@ -128,12 +148,13 @@ impl Classified for Error {
             Self::Content(error) => error.class(),
             Self::Io { source, .. } => source.class(),
             Self::Recall { source, .. } => source.class(),
-            Self::TierMoved { .. } => ErrorClass::Invalid,
+            Self::TierMoved { .. } | Self::CannotRefer { .. } => ErrorClass::Invalid,
             Self::NoTier { .. } => ErrorClass::Remote(RemoteClass::Unreachable),
             Self::Locked { .. }
             | Self::Newer { .. }
             | Self::Damaged { .. }
             | Self::Unreadable { .. }
+            | Self::SourceLost { .. }
             | Self::Index(_) => ErrorClass::Internal,
         }
     }

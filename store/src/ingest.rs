@@ -278,7 +278,8 @@ impl Store {
         self.0.collection_lock.touch(digest);
         let _placement = self.0.pending_renames.begin(digest);
         if fs::metadata(&path).is_ok_and(|there| there.is_file() && there.len() == size) {
-            return self.0.pending_renames.sync(folder);
+            self.0.pending_renames.sync(folder)?;
+            return self.forget_extents(digest).map(drop);
         }
         create_rare_shelf(&self.0.layout.blobs(), folder, digest.algorithm())?;
         fs::rename(data, &path).map_err(|e| Error::io("rename to its digest", &path, e))?;
@@ -289,7 +290,7 @@ impl Store {
         }
         self.0.pending_renames.sync(folder)?;
         self.reach(CrashPoint::DirectorySynced);
-        Ok(())
+        self.forget_extents(digest).map(drop)
     }
 }
 

@@ -78,15 +78,24 @@ impl StoreLayout {
         let roots = [self.tags(), self.links(), self.histories(), self.pins(), self.leases()];
         if files::are_more_than(MOST_SYNCED, &roots) {
             match roots.iter().filter(|root| root.is_dir()).try_for_each(|root| sync_file_system(root)) {
-                // An algorithm, and the first two digits of digests.
-                Ok(()) => return files::sync_folders(&self.blobs(), 2),
+                Ok(()) => return self.sync_blobs(),
                 Err(error) => tracing::warn!("{error}; the folders of the store are synced one by one"),
             }
         }
         for root in roots {
             let _ = files::sync_folders(&root, usize::MAX);
         }
-        files::sync_folders(&self.blobs(), 2)
+        self.sync_blobs()
+    }
+
+    /// Syncs the folders of blobs and of entries. Returns the ones that could not be synced.
+    fn sync_blobs(&self) -> Vec<PathBuf> {
+        // An algorithm, and the first two digits of digests.
+        let mut failed = files::sync_folders(&self.blobs(), 2);
+        if self.extents().is_dir() {
+            failed.extend(files::sync_folders(&self.extents(), 2));
+        }
+        failed
     }
 
     pub(crate) fn home(&self) -> &Path {
@@ -165,6 +174,20 @@ impl StoreLayout {
     /// Blobs that the tier has and the store no longer needs.
     pub(crate) fn tier_removals(&self) -> PathBuf {
         self.tier().join("removed")
+    }
+
+    /// The entries of blobs that lie in other files.
+    pub(crate) fn extents(&self) -> PathBuf {
+        self.home.join("extents")
+    }
+
+    pub(crate) fn extent_entry(&self, digest: &Digest) -> PathBuf {
+        shelved(&self.extents(), digest)
+    }
+
+    /// Clones of files in which blobs lie.
+    pub(crate) fn clones(&self) -> PathBuf {
+        self.home.join("adopted")
     }
 
     pub(crate) fn leases(&self) -> PathBuf {

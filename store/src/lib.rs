@@ -15,6 +15,7 @@
 //!   leases/<id>                         an expiry and digests (roots until then)
 //!   used/sha256-ab12…                   empty; its time is the last use of the model
 //!   tier/                               blobs that the tier has (`tiered`)
+//!   extents/, adopted/                  blobs that lie in other files (`extents`)
 //!   derived/sha256-ab12….<version>      made from a blob; made again if missing
 //!   index/, index.seal                  the sled index, derived from the files above
 //!   index.journal                       short notes that a recreated index replays
@@ -26,6 +27,7 @@
 //!
 //! # Invariants
 //! - A file below `blobs/` is complete, verified and synced before it is renamed to there.
+//! - A blob that lies in another file is read only while that file is as it was when it was hashed.
 //! - A blob that only the tier has is listed in a file here. It left the disk after both the tier
 //!   and that file were durable.
 //! - An operation is acknowledged only when its result would survive a power cut.
@@ -49,6 +51,7 @@
 //! use the roles of [`content`], which run the methods on threads for blocking work.
 
 mod blobs;
+mod clones;
 mod collect;
 mod collection_lock;
 pub mod crash;
@@ -56,6 +59,8 @@ mod derived;
 mod disk_holds;
 mod durable_rename;
 mod error;
+mod extent_entry;
+mod extents;
 mod files;
 mod folder_tier;
 mod history;
@@ -76,6 +81,7 @@ mod rebuild;
 mod roles;
 #[cfg(all(test, feature = "schedules"))]
 mod schedules;
+mod source_file;
 mod sync;
 mod tags;
 mod tier_entry;
@@ -90,11 +96,13 @@ use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
 pub use blobs::BlobFile;
+pub use clones::AdoptedFile;
 pub use collect::{Collectable, Collected, Leased, Needed, PutOff};
 pub use collection_lock::{Guard, Hold};
 pub use crash::CrashPoint;
 pub use disk_holds::DiskHold;
 pub use error::Error;
+pub use extents::BlobExtents;
 pub use folder_tier::FolderTier;
 pub use history::{HistoryEntry, KEPT_VERSIONS};
 pub use ingest::IngestFile;
@@ -102,6 +110,7 @@ pub use leases::LeaseId;
 pub use links::{BLOB_LINK_LIFE, LinkKind, LinkedDocument};
 pub use mark::Children;
 pub use rebuild::{Description, Rebuilt};
+pub use source_file::{Extent, FileIdentity, SourceFile};
 pub use tags::TagEntry;
 pub use tier_entry::MAX_HEAD;
 pub use tiered::Recall;
@@ -168,6 +177,8 @@ struct Inner {
     /// Number of files derived so far, for the names of temporary files.
     derivations: AtomicU64,
     tier: tiered::AttachedTier,
+    clones_in_use: clones::ClonesInUse,
+    rechecked: Mutex<extents::RecheckedFiles>,
     disk_holds: disk_holds::DiskHolds,
     crash_at: Option<CrashPoint>,
     /// `None` if the store is read-only.
@@ -331,6 +342,8 @@ impl Inner {
             names: Mutex::default(),
             derivations: AtomicU64::default(),
             tier: tiered::AttachedTier::new(),
+            clones_in_use: clones::ClonesInUse::default(),
+            rechecked: Mutex::default(),
             disk_holds: disk_holds::DiskHolds::default(),
             crash_at,
             _lock: lock,

@@ -25,6 +25,9 @@ pub enum Verified {
     Good,
     /// The blob does not exist.
     Missing,
+    /// The blob lies in another file, which was changed, moved or removed: see
+    /// [`Blobs::source_error`].
+    SourceLost,
     /// Only the tier has the blob, in the expected size. Its bytes are verified when they are
     /// copied back.
     InTier,
@@ -54,7 +57,7 @@ impl Blobs<'_> {
         on_bytes: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Verified, Error> {
         let path = self.0.blobs().path(digest);
-        let Some(mut file) = self.open_file(digest)? else { return self.verify_in_tier(digest, size) };
+        let Some(mut file) = self.open_file(digest)? else { return self.verify_elsewhere(digest, size, on_bytes) };
         let actual = file.metadata().map_err(|e| Error::io("look at", &path, e))?.len();
         if size.is_some_and(|size| size != actual) {
             return Ok(Verified::WrongSize { actual });
@@ -75,6 +78,46 @@ impl Blobs<'_> {
         }
         let actual = hasher.finish();
         Ok(if actual == *digest { Verified::Good } else { Verified::WrongBytes { actual } })
+    }
+
+    /// Verifies a blob that the disk does not have.
+    fn verify_elsewhere(
+        self,
+        digest: &Digest,
+        size: Option<u64>,
+        on_bytes: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Verified, Error> {
+        match self.verify_in_files(digest, size, on_bytes) {
+            Ok(Some(verified)) => Ok(verified),
+            Ok(None) => self.verify_in_tier(digest, size),
+            Err(Error::SourceLost { .. }) => match self.verify_in_tier(digest, size)? {
+                Verified::Missing => Ok(Verified::SourceLost),
+                other => Ok(other),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    fn verify_in_files(
+        self,
+        digest: &Digest,
+        size: Option<u64>,
+        on_bytes: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<Verified>, Error> {
+        let Some(blob) = self.0.open_extents(digest)? else { return Ok(None) };
+        if size.is_some_and(|size| size != blob.size()) {
+            return Ok(Some(Verified::WrongSize { actual: blob.size() }));
+        }
+        let mut hasher = Hasher::new(digest.algorithm());
+        blob.each_piece(0, |piece| {
+            hasher.update(piece);
+            if on_bytes(piece.len() as u64) {
+                return Ok(());
+            }
+            Err(Error::io("go on reading", &self.path(digest), io::ErrorKind::Interrupted))
+        })?;
+        let actual = hasher.finish();
+        Ok(Some(if actual == *digest { Verified::Good } else { Verified::WrongBytes { actual } }))
     }
 
     fn verify_in_tier(self, digest: &Digest, size: Option<u64>) -> Result<Verified, Error> {
@@ -105,7 +148,9 @@ impl Blobs<'_> {
     }
 
     /// Moves a damaged blob to `damaged/` and returns whether it existed. An earlier damaged file
-    /// of the same name is replaced. The tier's copy stays.
+    /// of the same name is replaced. The tier's copy stays. A blob that lies in another file is
+    /// forgotten, if that file has not been changed: then its bytes were never right, or the disk
+    /// has failed.
     pub fn set_aside(&self, digest: &Digest) -> Result<bool, Error> {
         self.0.ensure_writable()?;
         let path = self.0.blobs().path(digest);
@@ -122,7 +167,12 @@ impl Blobs<'_> {
         forget()?;
         let moved = match fs::rename(&path, &aside) {
             Ok(()) => true,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => false,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                if self.size_in_files(digest)?.is_some() {
+                    self.0.forget_extents(digest)?;
+                }
+                false
+            }
             Err(e) => return Err(Error::io("set aside", &path, e)),
         };
         forget()?;

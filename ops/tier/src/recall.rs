@@ -192,6 +192,7 @@ fn only_in_tier(library: &Library, blobs: Vec<Descriptor>) -> Result<(Vec<Descri
     for blob in blobs {
         if seen.insert(blob.digest)
             && library.blobs().size_on_disk(&blob.digest)?.is_none()
+            && library.blobs().size_in_files(&blob.digest)?.is_none()
             && let Some(size) = library.blobs().size_in_tier(&blob.digest)?
         {
             bytes += size.saturating_sub(library.blobs().ingest_size(&ingest_id(&blob.digest)?));

@@ -10,7 +10,7 @@ use library::{Library, shown};
 use store::Verified;
 
 use crate::problem::Problem;
-use crate::verify::{complaint, verify_all};
+use crate::verify::{complaint, missing, verify_all};
 
 /// Selection of the blobs to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
                 damaged.insert(*digest, format!("it has {size} bytes, its descriptor says {}", user.size));
             }
             None if user.is_required => {
-                damaged.insert(*digest, "it is missing".to_owned());
+                damaged.insert(*digest, missing(library, digest));
             }
             None => {}
         }
@@ -94,7 +94,11 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
     blobs.retain(|digest, _| !damaged.contains_key(digest));
     if !matches!(selection, Selection::All | Selection::Blobs(_)) {
         // The tier is not read, so a sample would never get beyond its blobs.
-        blobs.retain(|digest, _| !matches!(library.blobs().size_on_disk(digest), Ok(None)));
+        let is_in_tier = |digest: &Digest| {
+            matches!(library.blobs().size_on_disk(digest), Ok(None))
+                && matches!(library.blobs().size_in_files(digest), Ok(None))
+        };
+        blobs.retain(|digest, _| !is_in_tier(digest));
     }
     let chosen = select(library, blobs.into_iter().collect(), selection, now);
     observer.status(format!("reading {} blobs", chosen.len()));
@@ -103,7 +107,7 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
             report.blobs += 1;
             report.bytes += size;
         }
-        damaged.extend(complaint(&outcome, *size).map(|error| (digest, error)));
+        damaged.extend(complaint(library, &digest, &outcome, *size).map(|error| (digest, error)));
     }
     report.problems.extend(unreadable);
     report.problems.extend(still_there(library, &users, damaged)?);

@@ -107,8 +107,8 @@ fn repair_all(
     for ((digest, outcome), BlobToRepair { need, models, is_whole }) in
         verify_all(library, &blobs, observer)?.into_iter().zip(&wanted)
     {
-        let Some(complaint) = complaint(&outcome, need.descriptor.size) else { continue };
-        if matches!(outcome, Ok(Verified::Missing)) && !is_whole {
+        let Some(complaint) = complaint(library, &digest, &outcome, need.descriptor.size) else { continue };
+        if matches!(outcome, Ok(Verified::Missing | Verified::SourceLost)) && !is_whole {
             continue;
         }
         // An unreadable blob is not known to be damaged. A good blob must not be moved because a

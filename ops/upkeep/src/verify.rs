@@ -57,12 +57,26 @@ pub(crate) fn verify_all(library: &Library, blobs: &[(Digest, u64)], observer: &
 }
 
 /// Describes the problem with a blob, for the user; `None` if it is good.
-pub(crate) fn complaint(outcome: &Result<Verified, store::Error>, expected: u64) -> Option<String> {
+pub(crate) fn complaint(
+    library: &Library,
+    digest: &Digest,
+    outcome: &Result<Verified, store::Error>,
+    expected: u64,
+) -> Option<String> {
     match outcome {
         Ok(Verified::Good | Verified::InTier) => None,
         Ok(Verified::Missing) => Some("it is missing".to_owned()),
+        Ok(Verified::SourceLost) => Some(missing(library, digest)),
         Ok(Verified::WrongSize { actual }) => Some(format!("it has {actual} bytes, its descriptor says {expected}")),
         Ok(Verified::WrongBytes { actual }) => Some(format!("its bytes hash to `{actual}`")),
         Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Says why a blob is missing: the file in which it lay was lost, if there is one.
+pub(crate) fn missing(library: &Library, digest: &Digest) -> String {
+    match library.blobs().source_error(digest) {
+        Ok(None) => "it is missing".to_owned(),
+        Ok(Some(error)) | Err(error) => error.to_string(),
     }
 }
