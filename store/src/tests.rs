@@ -1,6 +1,7 @@
 //! Tests of the store: the conformance suite, properties of ingests, locks, tags and collections.
 
 mod collection;
+mod extents;
 mod upkeep;
 
 use std::time::{Duration, SystemTime};
