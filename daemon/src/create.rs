@@ -221,6 +221,11 @@ fn spec(daemon: &Daemon, request: CreateRequest, caller: &Caller) -> Result<Crea
         }
         _ => return Err(Failed::bad_request("give one of 'from', 'files', 'path' and 'handed'")),
     };
+    if request.in_place && (quantize.is_some() || !matches!(source, Source::Files(_))) {
+        return Err(Failed::bad_request(
+            "'in_place' keeps the tensors of the files in 'path' where they are; it cannot be combined with 'quantize' or 'from'",
+        ));
+    }
     let renderer = request.renderer.filter(|name| !name.is_empty());
     if let Some(renderer) = &renderer {
         library::check_renderer(renderer).map_err(|error| Failed::bad_request(error.to_string()))?;
@@ -236,6 +241,7 @@ fn spec(daemon: &Daemon, request: CreateRequest, caller: &Caller) -> Result<Crea
         parameters: request.parameters,
         messages: request.messages,
         adapters,
+        in_place: request.in_place,
         quantize,
     })
 }

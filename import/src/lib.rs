@@ -76,11 +76,11 @@ pub use policy::{Decision, Policy, Reason, Scheme, Survey, UserPolicy, UserRule}
 pub use progress::ImportProgress;
 pub use quantization::QuantizationConfig;
 pub use quantize::{BlobPlan, Derivation, DerivedTensor, Quantization, Sources, TensorRow, Totals};
-pub use read_at::{LocalFile, NamedFile, ReadAt, Slice};
+pub use read_at::{LocalFile, LocalPart, NamedFile, ReadAt, Slice};
 pub use relative_name::relative_name;
 pub use source_model::SourceModel;
 pub use stored::{StoredPart, StoredTensor};
-pub use target::{BlobSink, Target};
+pub use target::{BlobSink, InPlaceBlob, Target};
 pub use tensor_source::{ArraySource, RowOrder, TensorSource};
 pub use unsupported::obstacle;
 pub use workers::in_parallel;

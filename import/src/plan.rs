@@ -27,6 +27,18 @@ pub struct Plan {
     pub origin: Origin,
 }
 
+impl Plan {
+    /// Returns the bytes of the blobs that cannot stay in the files of the source: the files are
+    /// not local, or their weights are converted.
+    pub fn bytes_elsewhere(&self, inventory: &Inventory) -> u64 {
+        let is_elsewhere = |blob: &&PlannedBlob| {
+            let mut files = blob.extents.iter().map(|extent| &inventory.files[extent.file]);
+            !files.all(|file| file.source.local().is_some())
+        };
+        self.blobs.iter().filter(is_elsewhere).map(PlannedBlob::size).sum()
+    }
+}
+
 /// Range of bytes of a source file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {

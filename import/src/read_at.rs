@@ -35,6 +35,23 @@ pub trait ReadAt: Send + Sync + fmt::Debug {
     fn digest(&self) -> Option<Digest> {
         None
     }
+
+    /// Returns the open local file that has these bytes; `None` if they are elsewhere, or made from
+    /// other bytes. Valid only after a read has succeeded.
+    fn local(&self) -> Option<LocalPart<'_>> {
+        None
+    }
+}
+
+/// The place of bytes in a local file.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalPart<'a> {
+    /// Path of the file.
+    pub path: &'a Path,
+    /// The open file.
+    pub file: &'a File,
+    /// Offset of the first byte.
+    pub offset: u64,
 }
 
 /// File of a model: its name in the model and its source.
@@ -120,6 +137,11 @@ impl ReadAt for LocalFile {
     fn name(&self) -> String {
         self.path.display().to_string()
     }
+
+    fn local(&self) -> Option<LocalPart<'_>> {
+        let (file, _) = self.file().ok()?;
+        Some(LocalPart { path: &self.path, file, offset: 0 })
+    }
 }
 
 /// Range of another source, such as a member of an archive.
@@ -190,6 +212,11 @@ impl ReadAt for Slice {
 
     fn digest(&self) -> Option<Digest> {
         self.digest
+    }
+
+    fn local(&self) -> Option<LocalPart<'_>> {
+        let outer = self.inner.local()?;
+        Some(LocalPart { offset: outer.offset.checked_add(self.offset)?, ..outer })
     }
 }
 

@@ -2,6 +2,8 @@
 
 use content::{Digest, Error};
 
+use crate::LocalPart;
+
 /// Destination of blobs. Its errors are those of a content store.
 pub trait Target: Sync {
     /// Returns whether a layer with this name and size in bytes is known. If so, hashing it first
@@ -13,6 +15,17 @@ pub trait Target: Sync {
 
     /// Begins a blob of `size` bytes.
     fn begin(&self, size: u64) -> Result<Box<dyn BlobSink + '_>, Error>;
+
+    /// Begins a blob whose bytes stay in local files: `header`, then the parts, each with its size
+    /// in bytes. `None` if this target copies all bytes.
+    fn begin_in_place<'a>(
+        &'a self,
+        header: &[u8],
+        parts: &[(LocalPart<'_>, u64)],
+    ) -> Result<Option<Box<dyn InPlaceBlob + 'a>>, Error> {
+        let _ = (header, parts);
+        Ok(None)
+    }
 
     /// Returns the digest of the blob that was made from this source before; the blob may be gone.
     /// `source` covers the bytes of the source and the header before them. Called only for sources
@@ -26,6 +39,15 @@ pub trait Target: Sync {
     fn remember(&self, source: &Digest, blob: &Digest) {
         let _ = (source, blob);
     }
+}
+
+/// A blob that is being hashed where its bytes lie.
+pub trait InPlaceBlob {
+    /// Makes the blob durable under the digest of its bytes.
+    ///
+    /// # Errors
+    /// A file was changed since the blob was begun.
+    fn commit(self: Box<Self>, digest: &Digest) -> Result<(), Error>;
 }
 
 /// A blob that is being written. Dropping it discards its bytes.

@@ -6,7 +6,10 @@ use manifests::{Layer, media_types};
 use crate::origin::OriginGap;
 use crate::plan::SideSource;
 use crate::workers::in_parallel;
-use crate::{BlobSink, Error, Extent, ImportProgress, Inventory, Plan, PlannedBlob, ReadAt, SideLayer, Target};
+use crate::{
+    BlobSink, Error, Extent, ImportProgress, InPlaceBlob, Inventory, LocalPart, Plan, PlannedBlob, ReadAt, SideLayer,
+    Target,
+};
 
 /// Size of a worker's buffer, in bytes.
 const BUFFER: usize = 1 << 20;
@@ -82,10 +85,16 @@ impl Writer<'_> {
             self.progress.advance(blob.source_bytes())?;
             return Ok((self.finish(&blob.name, media_types::TENSOR, digest, size)?, false));
         }
+        let in_place = self.begin_in_place(blob)?;
         let mut known = None;
-        if self.target.may_have(&blob.name, size) {
+        if in_place.is_some() || self.target.may_have(&blob.name, size) {
             let digest = self.hash(blob, buffer)?;
             known = self.has(&blob.name, &digest, size)?.then_some(digest);
+            if let Some(in_place) = in_place.filter(|_| known.is_none()) {
+                in_place.commit(&digest).map_err(|source| Error::target(&blob.name, source))?;
+                self.progress.advance(blob.source_bytes())?;
+                return Ok((self.finish(&blob.name, media_types::TENSOR, digest, size)?, true));
+            }
         }
         let (digest, new) = match known {
             Some(digest) => {
@@ -98,6 +107,18 @@ impl Writer<'_> {
             self.target.remember(&source, &digest);
         }
         Ok((self.finish(&blob.name, media_types::TENSOR, digest, size)?, new))
+    }
+
+    /// Begins a blob whose bytes stay in their files. `None` if the target or the source needs a
+    /// copy.
+    fn begin_in_place(&self, blob: &PlannedBlob) -> Result<Option<Box<dyn InPlaceBlob + '_>>, Error> {
+        let part = |extent: &Extent| {
+            let whole = self.files[extent.file].local()?;
+            Some((LocalPart { offset: whole.offset.checked_add(extent.offset)?, ..whole }, extent.size))
+        };
+        let Some(parts) = blob.extents.iter().map(part).collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let begun = self.target.begin_in_place(&blob.header, &parts);
+        begun.map_err(|source| Error::target(&blob.name, source))
     }
 
     /// Returns the digest that identifies a blob's source: its header and the ranges in files with

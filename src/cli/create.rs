@@ -24,6 +24,9 @@ pub(super) struct CreateArguments {
     /// A Modelfile, a GGUF file, or a folder with safetensors files
     #[arg(short, long, default_value = "Modelfile")]
     file: PathBuf,
+    /// Do not copy the tensors, but read them where they are in the file or folder
+    #[arg(long, conflicts_with = "quantize")]
+    in_place: bool,
     #[command(flatten)]
     quantize: QuantizeArguments,
 }
@@ -59,6 +62,11 @@ pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<
     // Fails on an invalid name before any file is opened.
     arguments.name.parse::<ModelRef>()?;
     let (request, adapters) = request(arguments)?;
+    ensure!(
+        !arguments.in_place || request.path.is_some(),
+        "--in-place uses the tensors of a file or folder; this Modelfile names a model, whose tensors are in the store already"
+    );
+    let request = CreateRequest { in_place: arguments.in_place, ..request };
     let request = with_quantization(request, &arguments.quantize)?;
     let client = Client::connect(config).await?;
     if request.dry_run {
@@ -69,9 +77,14 @@ pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<
     let request = CreateRequest { adapters: adapter::uploaded(&client, &adapters).await?, ..request };
     // Last, because the daemon keeps passed files for one minute only.
     let request = with_files(request, config, &client).await?;
+    send(&client, &request).await
+}
+
+/// Sends the request and shows the progress, until the model has its name.
+pub(super) async fn send(client: &Client, request: &CreateRequest) -> Result<()> {
     let bar = progress::bytes()?;
     let mut last = String::new();
-    let told = client.lines("/api/create", &request, |line: Progress| {
+    let told = client.lines("/api/create", request, |line: Progress| {
         last.clone_from(&line.status);
         match (line.total, line.completed) {
             (Some(total), Some(completed)) => {
@@ -139,49 +152,78 @@ fn projector(modelfile: &Modelfile, folder: &Path) -> Result<Option<String>> {
 /// Opens the files of the request with the user's permissions and passes them to the daemon. If the
 /// daemon is on another machine or its socket is not reachable, the request keeps the path, which
 /// the daemon opens itself.
-async fn with_files(request: CreateRequest, config: &Config, client: &Client) -> Result<CreateRequest> {
+pub(super) async fn with_files(request: CreateRequest, config: &Config, client: &Client) -> Result<CreateRequest> {
     let Some(path) = request.path.clone() else { return Ok(request) };
     let projector = request.projector.clone();
     let address = config.daemon.address.ip();
     if !address.is_loopback() && !address.is_unspecified() {
         return Ok(request);
     }
-    let socket: SocketResponse = match client.get("/api/lode/socket").await {
-        Ok(socket) => socket,
-        // The daemon is older, or the API key lacks permission. In the second case, the create
-        // request fails with that error.
-        Err(_) => return Ok(request),
-    };
-    let socket = PathBuf::from(socket.path);
-    if let Err(error) = std::os::unix::net::UnixStream::connect(&socket) {
-        if error.kind() == std::io::ErrorKind::PermissionDenied {
-            eprintln!(
-                "note: `{}` is for the daemon's user, so the daemon opens `{path}` itself; LODE_SOCKET_SHARED=1 and a LODE_SOCKET \
-                 that all users can reach let it take your files",
-                socket.display()
-            );
-        }
-        return Ok(request);
-    }
+    let Some(socket) = reachable_socket(client, &path).await else { return Ok(request) };
     let work = move || -> Result<String> {
         let mut files = import::locate(Path::new(&path))?;
         if let Some(path) = projector {
             import::add_projector(&mut files, import::locate(Path::new(&path))?)?;
         }
-        let open = |file: import::NamedFile| {
-            let path = file.source.name();
-            // Without `O_NONBLOCK`, opening a pipe waits for a writer. The daemon refuses pipes.
-            let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-            let opened = std::fs::File::options().read(true).custom_flags(flags).open(&path);
-            let opened = opened.with_context(|| format!("cannot open `{path}`"))?;
-            Ok((file.name, opened))
-        };
-        let files = files.into_iter().map(open).collect::<Result<Vec<_>>>()?;
-        let handed = daemon::hand_over(&socket, &files);
-        handed.with_context(|| format!("cannot hand files over to the daemon at `{}`", socket.display()))
+        let files: Vec<_> = files.into_iter().map(|file| (file.name, PathBuf::from(file.source.name()))).collect();
+        hand_over(&socket, &files)
     };
     let token = tokio::task::spawn_blocking(work).await??;
     Ok(CreateRequest { path: None, projector: None, handed: Some(token), ..request })
+}
+
+/// Passes files under the names that they have in the model.
+///
+/// # Errors
+/// The daemon is on another machine, or its socket is not reachable.
+pub(super) async fn with_named_files(
+    request: CreateRequest,
+    files: &[(String, PathBuf)],
+    config: &Config,
+    client: &Client,
+) -> Result<CreateRequest> {
+    let address = config.daemon.address.ip();
+    let is_here = address.is_loopback() || address.is_unspecified();
+    let socket = if is_here { reachable_socket(client, "the files").await } else { None };
+    let socket =
+        socket.context("the daemon must be on this machine, with a socket that this user can reach (LODE_SOCKET)")?;
+    let files = files.to_vec();
+    let token = tokio::task::spawn_blocking(move || hand_over(&socket, &files)).await??;
+    Ok(CreateRequest { handed: Some(token), ..request })
+}
+
+/// Returns the daemon's socket, if this user can connect to it. `what` is not passed otherwise.
+async fn reachable_socket(client: &Client, what: &str) -> Option<PathBuf> {
+    // The daemon is older, or the API key lacks permission. In the second case, the create request
+    // fails with that error.
+    let socket: SocketResponse = client.get("/api/lode/socket").await.ok()?;
+    let socket = PathBuf::from(socket.path);
+    match std::os::unix::net::UnixStream::connect(&socket) {
+        Ok(_) => Some(socket),
+        Err(error) => {
+            if error.kind() == std::io::ErrorKind::PermissionDenied {
+                eprintln!(
+                    "note: `{}` is for the daemon's user, so the daemon opens `{what}` itself; LODE_SOCKET_SHARED=1 and a LODE_SOCKET \
+                     that all users can reach let it take your files",
+                    socket.display()
+                );
+            }
+            None
+        }
+    }
+}
+
+/// Opens files and passes them to the daemon; returns the token for the request.
+fn hand_over(socket: &Path, files: &[(String, PathBuf)]) -> Result<String> {
+    let open = |(name, path): &(String, PathBuf)| {
+        // Without `O_NONBLOCK`, opening a pipe waits for a writer. The daemon refuses pipes.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let opened = std::fs::File::options().read(true).custom_flags(flags).open(path);
+        Ok((name.clone(), opened.with_context(|| format!("cannot open `{}`", path.display()))?))
+    };
+    let files = files.iter().map(open).collect::<Result<Vec<_>>>()?;
+    let handed = daemon::hand_over(socket, &files);
+    handed.with_context(|| format!("cannot hand files over to the daemon at `{}`", socket.display()))
 }
 
 fn with_quantization(request: CreateRequest, arguments: &QuantizeArguments) -> Result<CreateRequest> {

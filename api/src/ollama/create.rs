@@ -24,8 +24,7 @@ pub struct CreateRequest {
     pub stream: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Lode extension: a file or folder on the daemon's machine that is imported in place. Requires
-    /// full access.
+    /// Lode extension: a file or folder on the daemon's machine. Requires full access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Lode extension: a projector file (`mmproj`) on the daemon's machine, for the GGUF file in
@@ -36,6 +35,10 @@ pub struct CreateRequest {
     /// socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handed: Option<String>,
+    /// Lode extension: do not copy the tensors, but read them where they are, in the files of
+    /// `path`.
+    #[serde(skip_serializing_if = "is_false")]
+    pub in_place: bool,
     /// Digests of uploaded blobs, by file name.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,

@@ -40,6 +40,8 @@ pub struct CreateSpec {
     pub messages: Vec<Message>,
     /// Files of adapters to add to the adapters of the source.
     pub adapters: Vec<NamedFile>,
+    /// Whether tensors stay in the files of the source, which are not copied.
+    pub in_place: bool,
     /// How to encode the tensors; `None` keeps the encoding of the source.
     pub quantize: Option<QuantizeSpec>,
 }
@@ -62,7 +64,7 @@ pub fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observer) -> 
     }
     let mut draft = match (&spec.quantize, &source) {
         (Some(quantize), source) => quantized(library, &guard, (source, quantize), &key, observer)?,
-        (None, Source::Files(files)) => imported(library, &guard, files, &spec.name, observer)?,
+        (None, Source::Files(files)) => imported(library, &guard, files, spec, observer)?,
         (None, Source::Model(base)) => derived(library, &guard, base)?,
     };
     apply(&mut draft, spec, &target, observer)?;
@@ -83,11 +85,19 @@ fn imported(
     library: &Library,
     guard: &Guard,
     files: &[NamedFile],
-    name: &ModelRef,
+    spec: &CreateSpec,
     observer: &dyn Observer,
 ) -> Result<Draft> {
     let inventory = import::inventory(files)?;
-    import_into(library, &StoreTarget::new(library, guard)?, (files, &inventory), name, observer)
+    if !spec.in_place {
+        return import_into(library, &StoreTarget::new(library, guard)?, (files, &inventory), &spec.name, observer);
+    }
+    let target = StoreTarget::in_place(library, guard);
+    let draft = import_into(library, &target, (files, &inventory), &spec.name, observer)?;
+    if target.has_clones() {
+        observer.status("the store has a clone of the files: they may be changed or removed".to_owned());
+    }
+    Ok(draft)
 }
 
 fn derived(library: &Library, guard: &Guard, base: &ModelRef) -> Result<Draft> {

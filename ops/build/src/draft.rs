@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use content::ensure;
 use content::operation::Result;
-use content::{Amount, Digest, Observer};
+use content::{Amount, Digest, Observer, text};
 use import::{Inventory, NamedFile};
 use library::{FileDigests, Library, UnsupportedReason};
 use manifests::config::RootFs;
@@ -140,7 +140,14 @@ pub fn import_into(
     }
     let plan = import::plan(inventory)?;
     let total = plan.blobs.iter().map(import::PlannedBlob::size).sum();
-    ensure_space(library, total)?;
+    let copied = if target.is_in_place() { plan.bytes_elsewhere(inventory) } else { total };
+    ensure_space(library, copied)?;
+    if target.is_in_place() && copied > 0 {
+        let copied = text::size(copied);
+        observer.status(format!(
+            "note: {copied} of tensors are converted, or not in local files, and are written to the store"
+        ));
+    }
     observer.status(format!("importing {name} ({} tensors)", inventory.tensors.len()));
     let progress = import::ImportProgress::new(observer, total);
     let imported = import::write(inventory, &plan, target, &progress)?;

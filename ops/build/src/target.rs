@@ -1,16 +1,17 @@
 //! The target of imports: the store, and its notes about known sources.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use content::operation::{Context, Result};
 use content::text::size;
 use content::{Descriptor, Digest, Expected, IngestId, MediaType};
-use import::{BlobSink, NamedFile, Target};
+use import::{BlobSink, InPlaceBlob, LocalPart, NamedFile, Target};
 use library::{IMPORT_INGESTS, Library};
 use manifests::{Layer, media_types};
-use store::{Guard, IngestFile};
+use store::{AdoptedFile, Extent, Guard, IngestFile};
 
 /// Buffer size for copying whole files, in bytes.
 const BUFFER: u64 = 1 << 20;
@@ -26,6 +27,8 @@ pub struct StoreTarget<'a> {
     note: &'static str,
     /// Sources of this import and their blobs, found in notes or newly made.
     made: Mutex<Vec<(Digest, Digest)>>,
+    /// The files in which blobs stay, by path; `None` if all bytes are copied.
+    adopted: Option<Mutex<HashMap<PathBuf, AdoptedFile>>>,
 }
 
 /// Kind of the notes that record the blob of a source. A lost note costs reading the source again.
@@ -51,9 +54,26 @@ impl<'a> StoreTarget<'a> {
         Ok(Self { known, ..Self::streaming(library, guard) })
     }
 
+    /// Creates a target for local files in which tensors stay: only headers and documents are
+    /// copied.
+    pub fn in_place(library: &'a Library, guard: &'a Guard) -> Self {
+        Self { adopted: Some(Mutex::default()), ..Self::streaming(library, guard) }
+    }
+
+    /// Returns whether tensors stay in local files.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.adopted.is_some()
+    }
+
+    /// Returns whether the adopted files are clones; false if the import has adopted none.
+    pub(crate) fn has_clones(&self) -> bool {
+        let adopted = self.adopted.as_ref().map(|files| files.lock().unwrap_or_else(PoisonError::into_inner));
+        adopted.is_some_and(|files| !files.is_empty() && files.values().all(AdoptedFile::is_clone))
+    }
+
     /// Creates a target for remote sources: no tensor is read twice to avoid a write.
     pub fn streaming(library: &'a Library, guard: &'a Guard) -> Self {
-        Self { library, guard, known: HashSet::new(), note: SOURCE_NOTE, made: Mutex::default() }
+        Self { library, guard, known: HashSet::new(), note: SOURCE_NOTE, made: Mutex::default(), adopted: None }
     }
 
     /// Creates a target for blobs that are derived from other blobs.
@@ -150,7 +170,49 @@ impl BlobSink for StoreSink<'_> {
     }
 }
 
+/// A blob that stays in local files.
+struct StoreInPlaceBlob<'a> {
+    library: &'a Library,
+    header: Vec<u8>,
+    extents: Vec<Extent>,
+    /// The files of the extents.
+    files: Vec<AdoptedFile>,
+}
+
+impl InPlaceBlob for StoreInPlaceBlob<'_> {
+    fn commit(self: Box<Self>, digest: &Digest) -> Result<(), content::Error> {
+        for file in &self.files {
+            file.ensure_unchanged()?;
+        }
+        Ok(self.library.blobs().refer(digest, &self.header, &self.extents)?)
+    }
+}
+
 impl Target for StoreTarget<'_> {
+    fn begin_in_place<'b>(
+        &'b self,
+        header: &[u8],
+        parts: &[(LocalPart<'_>, u64)],
+    ) -> Result<Option<Box<dyn InPlaceBlob + 'b>>, content::Error> {
+        let Some(adopted) = &self.adopted else { return Ok(None) };
+        let mut adopted = adopted.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut extents, mut files): (Vec<Extent>, Vec<AdoptedFile>) = (Vec::new(), Vec::new());
+        for (part, size) in parts {
+            let file = match adopted.get(part.path) {
+                Some(file) => file,
+                None => {
+                    let new = self.library.blobs().adopt_file(part.path, part.file)?;
+                    adopted.entry(part.path.to_owned()).or_insert(new)
+                }
+            };
+            extents.push(Extent { file: Arc::clone(file.stored()), offset: part.offset, size: *size });
+            if files.last().is_none_or(|last| !Arc::ptr_eq(last.stored(), file.stored())) {
+                files.push(file.clone());
+            }
+        }
+        Ok(Some(Box::new(StoreInPlaceBlob { library: self.library, header: header.to_vec(), extents, files })))
+    }
+
     fn may_have(&self, name: &str, size: u64) -> bool {
         self.known.contains(&(name.to_owned(), size))
     }

@@ -37,6 +37,7 @@ fn library() -> (Library, tempfile::TempDir) {
 fn local(library: &Library) -> Arc<Manifest> {
     let name: ModelRef = "local".parse().expect("a name");
     let spec = CreateSpec {
+        in_place: false,
         name: name.clone(),
         source: Source::at(&tiny(), None).expect("files"),
         template: None,
