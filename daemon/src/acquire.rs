@@ -115,7 +115,7 @@ impl Daemon {
         }
         let counted = model.clone();
         let private = PrivateMemory::new(move |cache| library::private_memory(&counted, cache));
-        let blobs = load.request.blobs.iter().map(|blob| blob.name.clone()).collect();
+        let blobs = load.request.blobs.iter().map(protocol::Blob::key).collect();
         let Some(survey) = self.scheduler.survey(&self.settings.device, blobs).await else {
             return Ok(Some(load_plan(load, Some(private))));
         };

@@ -21,4 +21,8 @@ impl BlobSource for LoadBlobs {
     fn open(&self, index: usize) -> io::Result<File> {
         self.0.open(index)
     }
+
+    fn source_error(&self) -> Option<String> {
+        self.0.source_error()
+    }
 }

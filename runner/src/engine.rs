@@ -17,6 +17,8 @@
 //! - The result of work does not depend on other work in the step, except for the rounding of float
 //!   products in the reference mode and on GPUs.
 //! - If a pass fails, all work that took part in it reports the failure.
+//! - No result leaves the engine if a file outside of the store changed before it was computed. The
+//!   process then ends: the next load verifies the file.
 
 mod choice;
 mod pass_rows;
@@ -33,6 +35,7 @@ use tokio::sync::oneshot;
 
 use crate::cache::CacheShape;
 use crate::decoder::Decoder;
+use crate::mapped::SourceFiles;
 use crate::text::model::Model;
 pub(crate) use pass_rows::PassRows;
 use thread::EngineThread;
@@ -70,9 +73,14 @@ impl Engine {
     ///
     /// # Errors
     /// Fails if there is no memory for the slots.
-    pub(crate) fn start(model: Arc<Model>, decoder: Arc<Decoder>, slots: Slots) -> Result<Self> {
+    pub(crate) fn start(
+        model: Arc<Model>,
+        decoder: Arc<Decoder>,
+        sources: Arc<SourceFiles>,
+        slots: Slots,
+    ) -> Result<Self> {
         let (jobs, inbox) = mpsc::channel();
-        let mut engine = EngineThread::new(model, decoder, slots, inbox)?;
+        let mut engine = EngineThread::new(model, decoder, sources, slots, inbox)?;
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || while engine.step() {})?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }

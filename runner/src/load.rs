@@ -178,7 +178,9 @@ impl Loaded {
         let wanted = ContextRequest { context: request.context, slots: request.slots, kv_type: request.kv_type };
         let slots = slots(blueprint.context, request.reference, wanted);
         let heartbeat = decoder.heartbeat().clone();
-        let engine = Engine::start(model.clone(), Arc::new(decoder), slots)?;
+        // Arrays that were copied during the load are right if no file has changed by now.
+        blobs.sources().check()?;
+        let engine = Engine::start(model.clone(), Arc::new(decoder), blobs.sources().clone(), slots)?;
         let loaded = Self {
             name: request.model.clone(),
             model,

@@ -4,6 +4,7 @@
 //! stored whole. So no code here may assume an alignment.
 
 mod blobs;
+mod source_files;
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use protocol::Array;
 
 use blobs::address;
 pub(crate) use blobs::{Blob, Blobs, most_maps};
+pub(crate) use source_files::SourceFiles;
 
 /// Returns the encoding that a load plan names, if it is known.
 pub(crate) fn encoding(plan: &protocol::Tensor) -> Option<Encoding> {

@@ -40,6 +40,10 @@ pub trait BlobSource: fmt::Debug + Send + Sync {
     /// # Errors
     /// The file is missing, or the process has no descriptor left.
     fn open(&self, index: usize) -> io::Result<File>;
+
+    /// Returns the error of a file outside of the store that was changed or lost since the plan was
+    /// made, which explains the end of a runner. The call may block on the disk.
+    fn source_error(&self) -> Option<String>;
 }
 
 /// The blobs of a load request, in its order.

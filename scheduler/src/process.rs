@@ -14,12 +14,15 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
 use crate::isolation::{self, Isolation};
+use crate::load_plan::BlobSource;
 use crate::machine::End;
 use crate::{Error, Runner, RunnerOptions};
 
 /// How often a process that is about to end is checked, and the pause between two checks.
 const LAST_TRIES: usize = 20;
 const MOMENT: Duration = Duration::from_millis(20);
+/// How long to look for the reason of an end in files, whose disk may not answer.
+const LOOK: Duration = Duration::from_secs(2);
 
 impl RunnerOptions {
     fn isolation(&self) -> Isolation<'_> {
@@ -62,11 +65,13 @@ pub(crate) struct Process {
     socket: PathBuf,
     /// How the process ended; watched by its clients.
     ended: watch::Sender<Option<String>>,
+    /// The files of its model.
+    blobs: Arc<dyn BlobSource>,
 }
 
 impl Process {
     /// Starts a process. It does not serve yet, see [`Runner::wait_until_it_serves`].
-    pub(crate) fn start(options: &RunnerOptions) -> Result<(Self, Runner), Error> {
+    pub(crate) fn start(options: &RunnerOptions, blobs: Arc<dyn BlobSource>) -> Result<(Self, Runner), Error> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         static REPORTED: AtomicBool = AtomicBool::new(false);
         let failed = |source| Error::Start { program: options.program.clone(), source: Arc::new(source) };
@@ -87,7 +92,7 @@ impl Process {
         }
         let (ended, watched) = watch::channel(None);
         let runner = Runner::new(socket.clone(), child.id().unwrap_or_default(), watched)?;
-        Ok((Self { child, parent, socket, ended }, runner))
+        Ok((Self { child, parent, socket, ended, blobs }, runner))
     }
 
     /// Returns the socket that files are sent on.
@@ -100,11 +105,23 @@ impl Process {
     /// repeated.
     pub(crate) async fn wait(&mut self) -> End {
         let end = match self.child.wait().await {
-            Ok(status) => end_of(status),
+            Ok(status) => self.explained(end_of(status)).await,
             Err(error) => End::Other(error.to_string()),
         };
         self.ended.send_replace(Some(end.describe().to_owned()));
         end
+    }
+
+    /// Adds the file of the model that was changed or lost, if there is one: a mapped file that was
+    /// truncated ends the process with a signal.
+    async fn explained(&self, end: End) -> End {
+        let End::Other(reason) = end else { return end };
+        let blobs = self.blobs.clone();
+        let found = tokio::time::timeout(LOOK, tokio::task::spawn_blocking(move || blobs.source_error())).await;
+        match found {
+            Ok(Ok(Some(error))) => End::Other(format!("{reason}: {error}")),
+            _ => End::Other(reason),
+        }
     }
 
     /// Like [`Process::wait`], with a timeout.

@@ -14,7 +14,7 @@ use shuttle::future::{JoinHandle, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::watch;
 
-use crate::load_plan::Blobs;
+use crate::load_plan::{BlobSource, Blobs};
 use crate::machine::{End, Moment};
 use crate::{Error, Runner, RunnerOptions};
 
@@ -82,7 +82,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start(options: &RunnerOptions) -> Result<(Self, Runner), Error> {
+    pub(crate) fn start(options: &RunnerOptions, _blobs: Arc<dyn BlobSource>) -> Result<(Self, Runner), Error> {
         if thread_rng().gen_ratio(1, 12) {
             let source = std::io::ErrorKind::NotFound.into();
             return Err(Error::Start { program: options.program.clone(), source: Arc::new(source) });

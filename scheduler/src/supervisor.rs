@@ -66,7 +66,7 @@ pub(crate) async fn supervise(
     report: impl Fn(Report) + Send,
 ) {
     gpu_driver::prepare(&options).await;
-    let end = match Process::start(&options) {
+    let end = match Process::start(&options, plan.blobs.clone()) {
         Ok((process, runner)) => {
             let runner = Arc::new(runner);
             // A configured limit replaces the estimated one.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use architectures::HeadLayout;
 use content::Digest;
@@ -11,6 +12,7 @@ use formats::encoding::Role;
 use import::{FactorOwner, Fitted, StoredPart, StoredTensor};
 use manifests::{Layer, Manifest, media_types};
 use protocol::{Array, Blob, ContextRequest, Document, ExpertOf, LoadRequest, LowRank, Reserved, Tensor};
+use store::{BlobExtents, FileIdentity, Store};
 
 use crate::error::Error;
 use crate::library::Library;
@@ -138,11 +140,15 @@ pub fn private_memory(model: &Model, cache: ContextRequest) -> u64 {
 }
 
 /// The blobs of a plan, each once.
-#[derive(Default)]
 struct PlanFiles {
+    store: Store,
     /// Sizes of all blobs of the model, in bytes.
     sizes: HashMap<Digest, u64>,
     places: HashMap<Digest, usize>,
+    /// Where blobs lie in other files; `None` for blobs with a file.
+    extents: HashMap<Digest, Option<BlobExtents>>,
+    /// The index of each file in which blobs lie.
+    sources: HashMap<PathBuf, usize>,
     blobs: Vec<Blob>,
     /// The files of `blobs`.
     opened: Vec<LoadFile>,
@@ -155,15 +161,27 @@ impl PlanFiles {
         for layer in manifest.layers() {
             let (name, digest, expected) = (layer.name().unwrap_or("layer"), layer.digest(), layer.size());
             let size = library.store.blobs().size(digest)?;
-            let size = size
-                .with_context(|| format!("blob `{digest}` of `{name}` is missing; create or pull the model again"))?;
+            let Some(size) = size else {
+                if let Some(lost) = library.store.blobs().source_error(digest)? {
+                    return Err(lost.into());
+                }
+                bail!("blob `{digest}` of `{name}` is missing; create or pull the model again");
+            };
             ensure!(
                 size == expected,
                 "blob `{digest}` of `{name}` has {size} bytes, its descriptor says {expected}; create or pull the model again"
             );
             sizes.insert(*digest, size);
         }
-        Ok(Self { sizes, ..Self::default() })
+        Ok(Self {
+            store: library.store.clone(),
+            sizes,
+            places: HashMap::new(),
+            extents: HashMap::new(),
+            sources: HashMap::new(),
+            blobs: Vec::new(),
+            opened: Vec::new(),
+        })
     }
 
     /// Returns the index of a blob in the plan.
@@ -172,7 +190,7 @@ impl PlanFiles {
             return Ok(*place);
         }
         let size = *self.sizes.get(digest).with_context(|| format!("blob `{digest}` is not a layer of the model"))?;
-        self.blobs.push(Blob { name: digest.to_string(), size });
+        self.blobs.push(Blob { name: digest.to_string(), size, unchanged: None });
         self.opened.push(LoadFile::Blob(*digest));
         self.places.insert(*digest, self.blobs.len() - 1);
         Ok(self.blobs.len() - 1)
@@ -183,14 +201,38 @@ impl PlanFiles {
     fn add(&mut self, path: PathBuf) -> Option<usize> {
         let size = path.metadata().ok()?.len();
         let name = path.file_name()?.to_string_lossy().into_owned();
-        self.blobs.push(Blob { name, size });
+        self.blobs.push(Blob { name, size, unchanged: None });
         self.opened.push(LoadFile::Derived(path));
         Some(self.blobs.len() - 1)
     }
 
     fn array(&mut self, part: &StoredPart) -> Result<Array> {
-        let blob = self.place(&part.blob)?;
-        Ok(Array { blob, offset: part.offset, size: part.size, dtype: part.dtype.name().to_owned() })
+        let (blob, offset) = match self.in_source(part)? {
+            Some(found) => found,
+            None => (self.place(&part.blob)?, part.offset),
+        };
+        Ok(Array { blob, offset, size: part.size, dtype: part.dtype.name().to_owned() })
+    }
+
+    /// Returns the index of the file in which an array lies, and its offset there; `None` if its
+    /// blob has a file. An array in several pieces needs a copy, which the load then makes.
+    fn in_source(&mut self, part: &StoredPart) -> Result<Option<(usize, u64)>> {
+        if !self.extents.contains_key(&part.blob) {
+            self.extents.insert(part.blob, self.store.blobs().extents(&part.blob)?);
+        }
+        let Some(extents) = self.extents.get(&part.blob).and_then(Option::as_ref) else { return Ok(None) };
+        let end = part.offset.saturating_add(part.size);
+        let Some((file, offset)) = extents.locate(part.offset..end) else { return Ok(None) };
+        if let Some(place) = self.sources.get(file.path()) {
+            return Ok(Some((*place, offset)));
+        }
+        let FileIdentity { device, inode, size, modified, changed } = *file.identity();
+        let unchanged = protocol::UnchangedFile { device, inode, modified, changed };
+        self.blobs.push(Blob { name: file.path().display().to_string(), size, unchanged: Some(unchanged) });
+        self.opened.push(LoadFile::Source(Arc::clone(file)));
+        let place = self.blobs.len() - 1;
+        self.sources.insert(file.path().to_owned(), place);
+        Ok(Some((place, offset)))
     }
 
     /// Returns the location of a tensor's arrays.

@@ -54,7 +54,7 @@ pub use holding::{ArrayCall, ArrayReply, BlobPart, HolderCall, Reserved, Survey,
 pub use instructions::InstructionSet;
 pub use load::{
     Array, Blob, ContextRequest, DeviceLayers, Document, ExpertOf, KvType, LoadReply, LoadRequest, LowRank, Status,
-    Tensor,
+    Tensor, UnchangedFile,
 };
 pub use rerank::{RerankReply, RerankRequest};
 pub use text::{
@@ -64,7 +64,7 @@ pub use text::{
 use serde::{Deserialize, Serialize};
 
 /// Version of the protocol. A runner refuses to load a model for a daemon with another version.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// Maximum number of descriptors in one message.
 pub const DESCRIPTORS: usize = 64;

@@ -162,10 +162,38 @@ pub struct Document {
 /// A file of the model. A runner does not know its path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blob {
-    /// Name of the blob in error messages: its digest.
+    /// Name in error messages: the digest of a blob, or the path of a file in which blobs lie.
     pub name: String,
     /// Size in bytes.
     pub size: u64,
+    /// The identity that a file outside of the store must keep. Blobs of the store never change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unchanged: Option<UnchangedFile>,
+}
+
+impl Blob {
+    /// Identifies the bytes of the file among those of all models.
+    pub fn key(&self) -> String {
+        match self.unchanged {
+            None => self.name.clone(),
+            Some(UnchangedFile { device, inode, modified, changed }) => {
+                format!("{} {device} {inode} {modified} {changed}", self.name)
+            }
+        }
+    }
+}
+
+/// Facts by which a runner notices that a file has changed since its bytes were verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnchangedFile {
+    /// Number of the device.
+    pub device: u64,
+    /// Number of the file on the device.
+    pub inode: u64,
+    /// Time of the last write, in nanoseconds since 1970.
+    pub modified: i128,
+    /// Time of the last change of content or metadata, in nanoseconds since 1970.
+    pub changed: i128,
 }
 
 /// Element type of a KV cache.

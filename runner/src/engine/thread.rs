@@ -15,6 +15,7 @@ use super::{Change, Job, Slots};
 use crate::backend::{Best, Sequence};
 use crate::cache::common_prefix;
 use crate::decoder::{Decoder, Logits};
+use crate::mapped::SourceFiles;
 use crate::picture_rows::{PictureRows, is_row};
 use crate::text::model::Model;
 
@@ -23,8 +24,20 @@ const CHUNK_BESIDE: usize = 128;
 /// Time between two checks whether slow listeners have caught up.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// Time in which the failures of the last pass are sent.
+const LAST_ANSWERS: Duration = Duration::from_millis(100);
 /// A slot takes over the prefix of another slot only if it gains at least this many tokens.
 const SHARED: usize = 32;
+
+/// Ends the process once the failures have been sent. The daemon then starts another. If the thread
+/// cannot be started, each pass fails until the model is unloaded.
+fn end_soon() -> bool {
+    let end = || {
+        std::thread::sleep(LAST_ANSWERS);
+        std::process::exit(1);
+    };
+    std::thread::Builder::new().name("end".to_owned()).spawn(end).is_ok()
+}
 
 /// The tokens that one slot feeds in a step.
 struct Run {
@@ -43,6 +56,9 @@ struct Run {
 pub(super) struct EngineThread {
     model: Arc<Model>,
     decoder: Arc<Decoder>,
+    sources: Arc<SourceFiles>,
+    /// Whether a source has changed, so that the process ends in a moment.
+    is_ending: bool,
     inbox: Receiver<Job>,
     waiting: VecDeque<Box<dyn Work>>,
     changes: VecDeque<Change>,
@@ -68,11 +84,19 @@ impl EngineThread {
     ///
     /// # Errors
     /// Fails if there is no memory for them.
-    pub(super) fn new(model: Arc<Model>, decoder: Arc<Decoder>, slots: Slots, inbox: Receiver<Job>) -> Result<Self> {
+    pub(super) fn new(
+        model: Arc<Model>,
+        decoder: Arc<Decoder>,
+        sources: Arc<SourceFiles>,
+        slots: Slots,
+        inbox: Receiver<Job>,
+    ) -> Result<Self> {
         Ok(Self {
             slots: make(&decoder, slots)?,
             model,
             decoder,
+            sources,
+            is_ending: false,
             inbox,
             waiting: VecDeque::new(),
             changes: VecDeque::new(),
@@ -287,6 +311,7 @@ impl EngineThread {
                     work.fail(fault.again());
                 }
             }
+            self.is_ending = self.is_ending || (self.sources.check().is_err() && end_soon());
             return;
         }
         let mut logits = self.logits.chunks_exact_mut(self.model.vocabulary);
@@ -332,7 +357,8 @@ impl EngineThread {
             let own = &self.ids[run.first..run.first + run.tokens];
             self.slots[run.slot].cache.advance(own, &self.pictures);
         }
-        self.find_last(runs)
+        self.find_last(runs)?;
+        self.sources.check()
     }
 
     /// Computes the logits, or the best candidates, for each run that needs them and feeds its last

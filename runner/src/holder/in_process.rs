@@ -38,7 +38,7 @@ impl InProcessHolder {
     pub(super) fn socket(&self, device: &str, paths: &[PathBuf]) -> Result<UnixStream> {
         let (mut plan, mut files) = (Vec::new(), Vec::new());
         for path in paths {
-            plan.push(Blob { name: path.display().to_string(), size: std::fs::metadata(path)?.len() });
+            plan.push(Blob { name: path.display().to_string(), size: std::fs::metadata(path)?.len(), unchanged: None });
             files.push(File::open(path)?.into());
         }
         let (runner, theirs) = UnixStream::pair()?;

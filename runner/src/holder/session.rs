@@ -76,7 +76,7 @@ impl Session {
 
     /// Reserves the memory that the daemon planned for this runner, before the next one is planned.
     pub(super) fn reserve(&mut self, reserved: &[Reserved], blobs: &[Blob]) -> Result<()> {
-        let names: Vec<String> = blobs.iter().map(|blob| blob.name.clone()).collect();
+        let names: Vec<String> = blobs.iter().map(Blob::key).collect();
         for Reserved { device, own, weights } in reserved {
             let memory = self.devices.memory(device)?;
             lock(&memory).reserve(self.id, *own, *weights, &names)?;
@@ -94,10 +94,11 @@ impl Session {
                 ArrayCall::Array { device, blob, offset, size } => {
                     let part = BlobPart { blob, offset, size };
                     let bytes = &mapped.get(blob)?[range(&part, blobs, mapped)?];
-                    let key = ArrayKey { blob: blobs[blob].name.clone(), offset, size: bytes.len() };
+                    let key = ArrayKey { blob: blobs[blob].key(), offset, size: bytes.len() };
                     self.array(&device, (blob, &key), bytes)?;
                 }
                 ArrayCall::Finish => {
+                    mapped.sources().check()?;
                     for used in self.used.values() {
                         let mut memory = lock(&used.memory);
                         memory.finish()?;
@@ -129,8 +130,8 @@ impl Session {
             let there = memory.places();
             let is_missing = |part: &&BlobPart| {
                 let BlobPart { blob, offset, size } = **part;
-                let name = blobs.get(blob).map_or("", |blob| &blob.name);
-                there.range((name, offset)..(name, offset.saturating_add(size))).next().is_none()
+                let name = blobs.get(blob).map(Blob::key).unwrap_or_default();
+                there.range((name.as_str(), offset)..(name.as_str(), offset.saturating_add(size))).next().is_none()
             };
             parts.iter().filter(is_missing).cloned().collect::<Vec<_>>()
         };

@@ -3,6 +3,10 @@
 //! Blobs of a store never change while a runner has them mapped: the store makes them read-only,
 //! never replaces them, and deletes them only by unlinking. An unlinked file stays mapped. This
 //! makes mapping them sound.
+//!
+//! Files outside of the store, in which the tensors of adopted models lie, may change.
+//! [`SourceFiles`] notices it, and the results of the pass are discarded. A file that was truncated
+//! ends this process with a signal at the next read.
 #![expect(unsafe_code, reason = "mapping files")]
 
 use std::collections::HashMap;
@@ -13,6 +17,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use memmap2::Mmap;
+
+use super::source_files::SourceFiles;
 
 /// The bytes of a file of the model.
 #[derive(Debug)]
@@ -40,9 +46,9 @@ impl AsRef<[u8]> for Blob {
     }
 }
 
-/// All files of the model, in the order of the load plan.
+/// All files of the model, in the order of the load plan, and those among them that may change.
 #[derive(Debug, Default)]
-pub(crate) struct Blobs(pub(super) Vec<Arc<Blob>>);
+pub(crate) struct Blobs(pub(super) Vec<Arc<Blob>>, Arc<SourceFiles>);
 
 impl Blobs {
     /// Takes the files of a plan, one from each call of `next`. The largest `maps` files are
@@ -56,7 +62,7 @@ impl Blobs {
         mut next: impl FnMut() -> Result<OwnedFd>,
     ) -> Result<Self> {
         let read = smallest(plan, plan.len().saturating_sub(maps));
-        let mut all = Vec::with_capacity(plan.len());
+        let (mut all, mut sources) = (Vec::with_capacity(plan.len()), SourceFiles::default());
         for (blob, read) in plan.iter().zip(read) {
             let mut one = || -> Result<Blob> {
                 let mut file = File::from(next()?);
@@ -66,18 +72,22 @@ impl Blobs {
                     "it has {found} bytes, expected {}; pull or create the model again",
                     blob.size
                 );
-                if read {
+                if read && blob.unchanged.is_none() {
                     let mut bytes = Vec::with_capacity(blob.size as usize);
                     file.read_to_end(&mut bytes)?;
                     return Ok(Blob::Read(bytes));
                 }
-                // SAFETY: blobs of a store are not written to after their commit, see the module
-                // documentation.
+                if let Some(unchanged) = blob.unchanged {
+                    sources.add(blob, &file, unchanged)?;
+                }
+                // SAFETY: blobs of a store are not written to after their commit, and changes of
+                // other files are noticed before their bytes matter, see the module documentation.
                 Ok(Blob::Mapped(unsafe { Mmap::map(&file) }.context("it cannot be mapped")?))
             };
             all.push(Arc::new(one().with_context(|| format!("blob `{}`", blob.name))?));
         }
-        Ok(Self(all))
+        sources.check()?;
+        Ok(Self(all, Arc::new(sources)))
     }
 
     /// Returns a blob by its index in the plan.
@@ -86,6 +96,11 @@ impl Blobs {
     /// Fails if the plan has no such blob.
     pub(crate) fn get(&self, place: usize) -> Result<&Arc<Blob>> {
         self.0.get(place).with_context(|| format!("the load plan names blob {place} of {}", self.0.len()))
+    }
+
+    /// Returns the files that may change.
+    pub(crate) fn sources(&self) -> &Arc<SourceFiles> {
+        &self.1
     }
 
     /// Returns the index of each blob in the plan, by [`ArrayKey::blob`](super::ArrayKey::blob).
@@ -97,7 +112,11 @@ impl Blobs {
     pub(crate) fn of_files(paths: &[std::path::PathBuf]) -> Result<Self> {
         let mut plan = Vec::new();
         for path in paths {
-            plan.push(protocol::Blob { name: path.display().to_string(), size: std::fs::metadata(path)?.len() });
+            plan.push(protocol::Blob {
+                name: path.display().to_string(),
+                size: std::fs::metadata(path)?.len(),
+                unchanged: None,
+            });
         }
         let mut paths = paths.iter();
         Self::take(&plan, usize::MAX, || Ok(File::open(paths.next().context("no file is left")?)?.into()))

@@ -16,6 +16,10 @@ fn array(dtype: &str, lead: usize, bytes: &[u8]) -> Array {
     Array { blob, offset: lead as u64, size: bytes.len() as u64, dtype: dtype.to_owned() }
 }
 
+fn plan_blob(name: &str, size: u64) -> protocol::Blob {
+    protocol::Blob { name: name.to_owned(), size, unchanged: None }
+}
+
 fn plan(dtype: &str, group: u64, shape: &[u64], weight: Array) -> protocol::Tensor {
     protocol::Tensor {
         name: "w".to_owned(),
@@ -134,8 +138,7 @@ fn the_smallest_files_are_read_where_the_system_maps_no_more() {
     });
     let blobs = Blobs::of_files(&paths.collect::<Vec<_>>()).expect("files");
     assert!(blobs.0.iter().all(|blob| matches!(&**blob, Blob::Mapped(_))));
-    let plan: Vec<_> =
-        [5000, 3, 900].iter().map(|size| protocol::Blob { name: format!("b{size}"), size: *size }).collect();
+    let plan: Vec<_> = [5000, 3, 900].iter().map(|size| plan_blob(&format!("b{size}"), *size)).collect();
     let open = |sizes: [usize; 3]| {
         let mut sizes = sizes.into_iter();
         let folder = folder.path();
@@ -156,7 +159,7 @@ fn the_smallest_files_are_read_where_the_system_maps_no_more() {
 fn fifty_thousand_files_are_mapped() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), [1; 40]).expect("a file");
-    let plan = vec![protocol::Blob { name: "b".to_owned(), size: 40 }; 50_000];
+    let plan = vec![plan_blob("b", 40); 50_000];
     // Only one descriptor is open at a time. If the system maps fewer files, the rest are copied.
     for maps in [most_maps(), 20_000] {
         let blobs = Blobs::take(&plan, maps, || Ok(File::open(file.path())?.into())).expect("all of them");

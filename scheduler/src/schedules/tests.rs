@@ -33,6 +33,10 @@ struct Uses {
 struct NoBlobs;
 
 impl BlobSource for NoBlobs {
+    fn source_error(&self) -> Option<String> {
+        None
+    }
+
     fn open(&self, index: usize) -> std::io::Result<File> {
         panic!("the plan has no blob {index}")
     }
