@@ -1,7 +1,7 @@
-//! `lode fsck` and `lode repair`.
+//! `lode fsck`, `lode repair` and `lode own`.
 
 use anyhow::{Context, Result, bail};
-use api::lode::{FsckReport, FsckRequest, Problem, RepairReport, RepairRequest, Sample, Step};
+use api::lode::{FsckReport, FsckRequest, OwnReport, OwnRequest, Problem, RepairReport, RepairRequest, Sample, Step};
 use clap::Args;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -71,6 +71,16 @@ pub(super) async fn repair(config: &Config, model: Option<String>) -> Result<()>
         0 => Ok(()),
         count => bail!("{count} blobs could not be repaired"),
     }
+}
+
+/// Copies the tensors of an adopted model into the store.
+pub(super) async fn own(config: &Config, model: String) -> Result<()> {
+    let report: OwnReport = steps(config, "/api/lode/own", &OwnRequest { model }).await?;
+    match report.blobs {
+        0 => eprintln!("all tensors are in the store already"),
+        blobs => eprintln!("copied {blobs} tensor blobs ({}) into the store", size(report.bytes)),
+    }
+    Ok(())
 }
 
 fn print(problems: &[Problem]) {

@@ -19,12 +19,18 @@ pub(super) async fn run(config: &Config, models: &[String], format: Format) -> R
         println!("{}", serde_json::to_string_pretty(&usage)?);
         return Ok(());
     }
+    let has_adopted = usage.adopted_bytes > 0;
     let row = |model: &DuModel| {
         let pinned = if model.pinned { "pinned" } else { "" };
-        let sizes = [model.bytes, model.unique_bytes, model.shared_bytes].map(size);
+        let sizes = [model.bytes, model.unique_bytes, model.shared_bytes, model.adopted_bytes].map(size);
+        let sizes = sizes.into_iter().take(if has_adopted { 4 } else { 3 });
         [model.name.clone()].into_iter().chain(sizes).chain([pinned.to_owned()]).collect()
     };
-    table(&["NAME", "SIZE", "UNIQUE", "SHARED", ""], &usage.models.iter().map(row).collect::<Vec<_>>());
+    let rows: Vec<Vec<String>> = usage.models.iter().map(row).collect();
+    match has_adopted {
+        true => table(&["NAME", "SIZE", "UNIQUE", "SHARED", "ADOPTED", ""], &rows),
+        false => table(&["NAME", "SIZE", "UNIQUE", "SHARED", ""], &rows),
+    }
     if !models.is_empty() {
         return Ok(());
     }
@@ -37,6 +43,7 @@ pub(super) async fn run(config: &Config, models: &[String], format: Format) -> R
         ("on their way in", usage.ingest_bytes),
         ("damaged and set aside", usage.damaged_bytes),
         ("only in the tier", usage.tier_bytes),
+        ("adopted, in other files", usage.adopted_bytes),
         ("free on the disk", usage.free_bytes),
     ] {
         println!("{what:<40} {}", size(bytes));

@@ -97,6 +97,23 @@ pub struct RepairReport {
     pub failed: Vec<Problem>,
 }
 
+/// Body of `POST /api/lode/own`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OwnRequest {
+    /// Name of the model.
+    pub model: String,
+}
+
+/// Result of `POST /api/lode/own`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OwnReport {
+    /// Number of blobs that were copied into the store.
+    pub blobs: u64,
+    /// Bytes of these blobs.
+    pub bytes: u64,
+}
+
 /// A blob that was fetched again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RepairedBlob {
@@ -135,6 +152,9 @@ pub struct DuResponse {
     /// Bytes of blobs that are only in the tier.
     #[serde(default)]
     pub tier_bytes: u64,
+    /// Bytes of blobs that lie in other files: tensors of adopted models.
+    #[serde(default)]
+    pub adopted_bytes: u64,
     /// Free bytes on the disk.
     pub free_bytes: u64,
 }
@@ -152,6 +172,9 @@ pub struct DuModel {
     pub unique_bytes: u64,
     /// Bytes of blobs that other models have too.
     pub shared_bytes: u64,
+    /// Bytes of its blobs that lie in other files. They are not part of the other sizes.
+    #[serde(default)]
+    pub adopted_bytes: u64,
     /// Whether the model is pinned.
     pub pinned: bool,
     /// Time when the model was last loaded or was given its name, the later of both (RFC 3339).

@@ -1,10 +1,11 @@
-//! `/api/lode/fsck`, `repair`, `du`.
+//! `/api/lode/fsck`, `repair`, `own`, `du`.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use api::lode::{
-    DuFamily, DuModel, DuResponse, FsckReport, FsckRequest, Problem, RepairReport, RepairRequest, RepairedBlob, Sample,
+    DuFamily, DuModel, DuResponse, FsckReport, FsckRequest, OwnReport, OwnRequest, Problem, RepairReport,
+    RepairRequest, RepairedBlob, Sample,
 };
 use axum::Json;
 use axum::extract::State;
@@ -66,6 +67,15 @@ pub(crate) async fn repair(
     .await
 }
 
+pub(crate) async fn own(State(daemon): State<Daemon>, Body(request): Body<OwnRequest>) -> Result<Response, Failed> {
+    let model: ModelRef = request.model.parse()?;
+    stepwise(&daemon, "copying tensors", move |library, observer| {
+        let copied = upkeep::own(library, &model, observer)?;
+        Ok(OwnReport { blobs: copied.blobs, bytes: copied.bytes })
+    })
+    .await
+}
+
 pub(crate) async fn du(State(daemon): State<Daemon>) -> Result<Json<DuResponse>, Failed> {
     Ok(Json(measured(blocking(&daemon.library, upkeep::usage).await?)))
 }
@@ -119,6 +129,7 @@ fn measured(usage: DiskUsage) -> DuResponse {
         bytes: model.bytes,
         unique_bytes: model.unique_bytes,
         shared_bytes: model.shared_bytes,
+        adopted_bytes: model.adopted_bytes,
         pinned: model.pinned,
         used: timestamp(model.used),
     };
@@ -139,6 +150,7 @@ fn measured(usage: DiskUsage) -> DuResponse {
         ingest_bytes: usage.ingest_bytes,
         damaged_bytes: usage.damaged_bytes,
         tier_bytes: usage.tier_bytes,
+        adopted_bytes: usage.adopted_bytes,
         free_bytes: usage.free_bytes,
     }
 }

@@ -9,6 +9,7 @@
 mod diff;
 mod error;
 mod fsck;
+mod own;
 mod problem;
 mod prune;
 mod repair;
@@ -20,6 +21,7 @@ mod verify;
 pub use diff::{Diff, LayerDiff, TensorDiff, TensorSide, ValueDiff, diff};
 pub use error::Error;
 pub use fsck::{FsckReport, Selection, fsck};
+pub use own::own;
 pub use problem::Problem;
 pub use prune::{PruneOptions, PrunePlan, UnusedModel, plan_prune};
 pub use repair::{Fetcher, RepairReport, RepairedBlob, repair};

@@ -33,6 +33,8 @@ pub struct DiskUsage {
     pub damaged_bytes: u64,
     /// Bytes of blobs that only the tier has.
     pub tier_bytes: u64,
+    /// Bytes of blobs that lie in other files: adopted models.
+    pub adopted_bytes: u64,
     /// Free bytes on the disk.
     pub free_bytes: u64,
 }
@@ -50,6 +52,8 @@ pub struct ModelUsage {
     pub unique_bytes: u64,
     /// Bytes of blobs that other models need, too.
     pub shared_bytes: u64,
+    /// Bytes of its blobs that lie in other files. They are not part of the other sizes.
+    pub adopted_bytes: u64,
     /// Whether the model is protected from removal.
     pub pinned: bool,
     /// When the model was last loaded or last got its name, whichever is later.
@@ -113,8 +117,8 @@ pub fn stored_bytes(library: &Library) -> StoredBytes {
     StoredBytes { stored: library.stored_bytes(), shared }
 }
 
-/// Measures the disk usage of the store. Sizes are those on disk; a blob that is missing, or only
-/// in the tier, counts as zero.
+/// Measures the disk usage of the store. Sizes are those on disk; a blob that is missing, lies in
+/// other files, or is only in the tier, counts as zero.
 ///
 /// # Errors
 /// The store cannot be read.
@@ -130,6 +134,13 @@ pub fn usage(library: &Library) -> Result<DiskUsage> {
         }
         found.push((tag, digests));
     }
+    let mut adopted: HashMap<Digest, u64> = HashMap::new();
+    let unreadable = library.blobs().each_in_files(|digest, size| {
+        adopted.insert(digest, size);
+    });
+    for error in unreadable {
+        tracing::warn!("{error}");
+    }
     let size = |digest: &Digest| blobs.get(digest).copied().unwrap_or(0);
     let mut models = Vec::with_capacity(found.len());
     for (tag, digests) in &found {
@@ -141,6 +152,7 @@ pub fn usage(library: &Library) -> Result<DiskUsage> {
             bytes,
             unique_bytes,
             shared_bytes: bytes - unique_bytes,
+            adopted_bytes: digests.iter().filter_map(|digest| adopted.get(digest)).sum(),
             pinned: pins.contains(&tag.name),
             used: library.last_used(tag)?,
         });
@@ -173,6 +185,7 @@ pub fn usage(library: &Library) -> Result<DiskUsage> {
         ingest_bytes: library.blobs().ingests(SystemTime::now())?.iter().map(|ingest| ingest.bytes).sum(),
         damaged_bytes: library.blobs().damaged_bytes()?,
         tier_bytes,
+        adopted_bytes: adopted.values().sum(),
         free_bytes: library.free_space()?,
     })
 }
