@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the command line prints its results")]
 
 mod adapter;
+mod adopt;
 mod archive;
 mod ask;
 mod chat;
@@ -79,6 +80,8 @@ enum Command {
     Serve,
     /// Create a model from a Modelfile, a GGUF file or a model folder
     Create(create::CreateArguments),
+    /// Use models of other programs, or files, where they are
+    Adopt(adopt::AdoptArguments),
     /// Run a model: one answer to PROMPT, or an interactive session
     Run(run::RunArguments),
     /// Start a coding agent with a model
@@ -171,6 +174,11 @@ enum Command {
     Perplexity(perplexity::PerplexityArguments),
     /// Check names, manifests and blobs for damage
     Fsck(fsck::FsckArguments),
+    /// Copy the tensors of an adopted model into the store
+    Own {
+        #[arg(add = ArgValueCompleter::new(completion::models))]
+        model: String,
+    },
     /// Fetch damaged and missing blobs again
     Repair {
         /// The model; without it all models
@@ -270,6 +278,7 @@ fn dispatch(command: Command, config: Config) -> Result<()> {
     runtime.block_on(async {
         match command {
             Command::Create(arguments) => create::run(&config, &arguments).await,
+            Command::Adopt(arguments) => adopt::run(&config, &arguments).await,
             Command::Run(arguments) => run::run(&config, &arguments).await,
             Command::Launch(arguments) => launch::run(&config, &arguments).await,
             Command::Pull(arguments) => transfer::pull(&config, &arguments).await,
@@ -302,6 +311,7 @@ async fn upkeep(config: &Config, command: Command) -> Result<()> {
         Command::Diff(arguments) => diff::run(config, &arguments).await,
         Command::Plan(arguments) => plan::run(config, &arguments).await,
         Command::Fsck(arguments) => fsck::run(config, &arguments).await,
+        Command::Own { model } => fsck::own(config, model).await,
         Command::Repair { model } => fsck::repair(config, model).await,
         Command::Gc { dry_run } => keep::gc(config, dry_run).await,
         Command::Prune(arguments) => keep::prune(config, &arguments).await,

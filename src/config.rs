@@ -99,6 +99,7 @@ mod registry_access;
 pub(crate) mod registry_rules;
 mod storage;
 mod tier;
+mod tool_folders;
 mod variables;
 
 use std::env;
@@ -120,6 +121,7 @@ use devices::{devices, gpu_keep};
 pub(crate) use registries::RegistriesConfig;
 use registry_access::{ensure_users, registry, users};
 pub(crate) use storage::StorageConfig;
+pub(crate) use tool_folders::ToolFolders;
 use variables::{bytes, duration, first, flag, list, number, positive};
 
 /// The complete configuration.
@@ -142,6 +144,8 @@ pub(crate) struct Config {
     pub(crate) rules: Option<PathBuf>,
     /// The bucket of `lode registry`.
     pub(crate) storage: StorageConfig,
+    /// The folders of other programs with models.
+    pub(crate) tool_folders: ToolFolders,
     /// Log filter.
     pub(crate) log: LogFilter,
     /// Format of the log.
@@ -187,6 +191,7 @@ impl Config {
             registries,
             rules: first(&["LODE_REGISTRY_RULES"]).map(PathBuf::from),
             storage: StorageConfig::read(),
+            tool_folders: ToolFolders::read(),
             log: first(&["LODE_LOG"]).map(|text| log_filter(&text)).transpose()?.unwrap_or_default(),
             log_format: log_format(first(&["LODE_LOG_FORMAT"]))?,
             traces: traces(),

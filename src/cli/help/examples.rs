@@ -12,6 +12,15 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "adopt",
+        &[
+            "lode adopt",
+            "lode adopt ollama",
+            "lode adopt huggingface hf.co/OWNER/NAME",
+            "lode adopt ./model.gguf --name mine",
+        ],
+    ),
+    (
         "run",
         &[
             "lode run gemma3",
@@ -38,6 +47,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("pin", &["lode pin mine"]),
     ("unpin", &["lode unpin mine"]),
     ("du", &["lode du", "lode du mine gemma3"]),
+    ("own", &["lode own mine"]),
     ("diff", &["lode diff mine mine:before", "lode diff base tuned --values"]),
     ("plan", &["lode plan gemma3 --ctx 32768", "lode plan gemma3 --gpu 24GiB --kv q8_0 --parallel 4"]),
     ("perplexity", &["lode perplexity gemma3 text.txt", "lode perplexity gemma3 text.txt --window 512 --second-half"]),

@@ -1,0 +1,154 @@
+//! The GGUF models in a folder: each file is a model, unless it is a later part of a split file or
+//! a projector.
+
+use std::path::{Path, PathBuf};
+
+use super::found::{FoundModel, Tool, digest_in_name, entries, file_name, size_of};
+
+/// Depth to which folders are searched: some repositories have a folder for each quantization.
+const MAX_DEPTH: usize = 2;
+
+/// Finds the models in a folder and below it. `name` makes the name of a model from that of its
+/// file without number and extension.
+pub(super) fn in_folder(folder: &Path, tool: Option<Tool>, name: impl Fn(&str) -> String) -> Vec<FoundModel> {
+    let mut files = Vec::new();
+    walk(folder, 0, &mut files);
+    let models = files.iter().filter(|file| is_model(file));
+    models.map(|file| model(file, &files, tool, name(stem(file_name(file))))).collect()
+}
+
+/// Returns the entry for a GGUF file, one of `beside`.
+pub(super) fn model(file: &Path, beside: &[PathBuf], tool: Option<Tool>, name: String) -> FoundModel {
+    let projector = projector_of(file, beside);
+    let parts = import::split_names(file_name(file)).unwrap_or_else(|| vec![file_name(file).to_owned()]);
+    let parts: Vec<PathBuf> = parts.iter().map(|name| file.with_file_name(name)).collect();
+    let missing = parts.iter().find(|part| !part.is_file()).cloned();
+    let mut model = FoundModel::at(tool, name, file, projector.clone());
+    model.bytes = parts.iter().chain(&projector).map(|part| size_of(part)).sum();
+    model.digest = digest_in_name(file).filter(|_| parts.len() == 1);
+    if let Some(missing) = missing {
+        model.files = Err(format!("its part `{}` is missing", missing.display()));
+    }
+    model
+}
+
+fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
+    for path in entries(folder) {
+        if path.is_dir() && depth < MAX_DEPTH {
+            walk(&path, depth + 1, files);
+        } else if has_extension(&path) && path.is_file() {
+            files.push(path);
+        }
+    }
+}
+
+fn has_extension(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}
+
+fn is_projector(path: &Path) -> bool {
+    file_name(path).to_ascii_lowercase().contains("mmproj")
+}
+
+fn is_model(path: &Path) -> bool {
+    let is_first = import::split_names(file_name(path)).is_none_or(|names| names[0] == file_name(path));
+    let is_matrix = file_name(path).to_ascii_lowercase().contains("imatrix");
+    is_first && !is_projector(path) && !is_matrix
+}
+
+/// Returns the projector beside a file, or one folder above it. Of several, F16 comes first, as in
+/// a pull from the hub.
+fn projector_of(file: &Path, all: &[PathBuf]) -> Option<PathBuf> {
+    let folders = [file.parent(), file.parent().and_then(Path::parent)];
+    let is_near = |path: &&PathBuf| is_projector(path) && folders.contains(&path.parent());
+    let rank = |path: &PathBuf| {
+        let name = file_name(path).to_ascii_lowercase();
+        let kinds = ["-f16", "-bf16", "-f32"];
+        let is_far = path.parent() != file.parent();
+        (is_far, kinds.iter().position(|kind| name.contains(kind)).unwrap_or(kinds.len()), name)
+    };
+    all.iter().filter(is_near).min_by_key(|path| rank(path)).cloned()
+}
+
+/// The name of a file without extension, and without its number in a split file.
+pub(super) fn stem(name: &str) -> &str {
+    let stem = name.get(..name.len().saturating_sub(".gguf".len())).unwrap_or(name);
+    if import::split_names(name).is_none() {
+        return stem;
+    }
+    // `-00001-of-00003` has 15 bytes.
+    stem.get(..stem.len().saturating_sub(15)).unwrap_or(stem)
+}
+
+/// The type of the tensors in a name such as `Qwen3-0.6B-Q4_K_M`, and the part before it.
+pub(super) fn quantization(stem: &str) -> Option<(&str, &str)> {
+    let at = stem.rfind(['-', '.'])?;
+    let (before, word) = (&stem[..at], &stem[at + 1..]);
+    let lower = word.to_ascii_lowercase();
+    let digits = lower.strip_prefix("iq").or_else(|| lower.strip_prefix('q')).or_else(|| lower.strip_prefix("tq"));
+    let is_type = digits.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        || matches!(lower.as_str(), "f16" | "bf16" | "f32" | "fp16" | "mxfp4");
+    (is_type && !before.is_empty()).then_some((before, word))
+}
+
+/// The name of a model of a repository of the hub: the quantization is the tag.
+pub(super) fn hub_name(repository: &str, stem: &str) -> String {
+    let tag = quantization(stem).map_or_else(|| part(stem), |(_, word)| part(word).to_ascii_uppercase());
+    format!("hf.co/{repository}:{tag}")
+}
+
+/// A name for a file that no program has named.
+pub(super) fn own_name(stem: &str) -> String {
+    match quantization(stem) {
+        Some((before, word)) => format!("{}:{}", part(before), part(word)),
+        None => part(stem),
+    }
+}
+
+/// Replaces the characters that a part of a model's name cannot have.
+pub(super) fn part(text: &str) -> String {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
+    let text: String = text.chars().map(allowed).collect();
+    text.trim_start_matches(['.', '-']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_from_files() {
+        for (file, repository, hub, own) in [
+            ("Qwen3-0.6B-Q4_K_M.gguf", "Qwen/Q", "hf.co/Qwen/Q:Q4_K_M", "Qwen3-0.6B:Q4_K_M"),
+            ("qwen2.5-0.5b.q8_0.gguf", "a/b", "hf.co/a/b:Q8_0", "qwen2.5-0.5b:q8_0"),
+            ("m-UD-IQ2_XXS-00001-of-00003.gguf", "a/b", "hf.co/a/b:IQ2_XXS", "m-UD:IQ2_XXS"),
+            ("gpt-oss-20b-mxfp4.gguf", "a/b", "hf.co/a/b:MXFP4", "gpt-oss-20b:mxfp4"),
+            ("a model.gguf", "a/b", "hf.co/a/b:a-model", "a-model"),
+            ("tiny-quick.gguf", "a/b", "hf.co/a/b:tiny-quick", "tiny-quick"),
+            ("Q4_0.gguf", "a/b", "hf.co/a/b:Q4_0", "Q4_0"),
+        ] {
+            assert_eq!((hub_name(repository, stem(file)), own_name(stem(file))), (hub.to_owned(), own.to_owned()));
+        }
+    }
+
+    #[test]
+    fn files_of_a_folder_are_models() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, size: usize| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::fs::write(path, vec![0; size]).expect("a file");
+        };
+        write("a-Q4_0.gguf", 4);
+        write("mmproj-a-BF16.gguf", 1);
+        write("mmproj-a-F16.gguf", 2);
+        write("imatrix.gguf", 9);
+        write("readme.md", 9);
+        write("Q8_0/a-Q8_0-00001-of-00002.gguf", 8);
+        write("Q8_0/a-Q8_0-00002-of-00002.gguf", 8);
+        write("broken/b-Q8_0-00001-of-00002.gguf", 8);
+        let found = in_folder(folder.path(), None, own_name);
+        let facts: Vec<_> = found.iter().map(|model| (model.name.as_str(), model.bytes, model.files.is_ok())).collect();
+        assert_eq!(facts, [("a:Q8_0", 18, true), ("a:Q4_0", 6, true), ("b:Q8_0", 10, false)]);
+    }
+}
