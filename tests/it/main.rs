@@ -3,6 +3,7 @@
 mod abuse;
 mod access;
 mod adapters;
+mod adopt;
 mod api;
 mod benchmarks;
 mod breakout;
