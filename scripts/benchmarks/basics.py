@@ -4,6 +4,8 @@
              all cores with OpenSSL, then writing them to a file with fsync, in the same run. Also
              the peak memory of the daemon
   reimport   the same folder under another name. Baseline: hashing alone
+  adopt      `lode create --in-place` of the folder. Baseline: hashing alone; and the bytes that the
+             store takes on the disk, as a share of the model
   start      the time from `lode serve` to its first response
   load       a load of SmolLM2-135M from the page cache
   memory     the private memory of the runner
@@ -27,7 +29,7 @@ from .floor import Mapped, hash_seconds, write_seconds
 from .folder_synthetic import write_model
 from .report import of_rows
 
-NAMES = ["import", "reimport", "start", "load", "memory", "oras"]
+NAMES = ["import", "reimport", "adopt", "start", "load", "memory", "oras"]
 REPEATS = 5
 MB = 1_000_000
 
@@ -65,6 +67,10 @@ class Basics(Bench):
         self.row("floor: hash", hashing, "s", None, f"sha256 on {cores} cores, {about}")
         if writing is not None:
             self.row("floor: write", writing, "s", None, f"one file and fsync, {about}")
+        if self.wants("adopt"):
+            self.adopt(source, hashing, total)
+        if not self.wants("import", "reimport"):
+            return
         lode = self.lode("import")
         lode.spawn()
         try:
@@ -87,6 +93,25 @@ class Basics(Bench):
             lode.stop()
             if not self.options.keep:
                 shutil.rmtree(source)
+                shutil.rmtree(lode.home)
+
+    def adopt(self, source, hashing, total):
+        """Measures `adopt`: the tensors stay in the folder."""
+        lode = self.lode("adopt")
+        lode.spawn()
+        try:
+            lode.wait()
+            before = disk_bytes(lode.home)
+            self.say("lode create --in-place")
+            seconds = lode.command("create", "adopted", "--in-place", "-f", source)
+            self.row("adopt", seconds, "s", seconds / hashing, f"hashing alone, {hashing:.2f} s (target ratio 1)")
+            new = disk_bytes(lode.home) - before
+            self.row("adopt: new bytes", new / MB, "MB", new / total, f"the model, {total / 1e9:.2f} GB (target ratio 0.001)")
+        except Failed as failure:
+            raise with_log(failure, lode) from failure
+        finally:
+            lode.stop()
+            if not self.options.keep:
                 shutil.rmtree(lode.home)
 
     def run_start(self):
@@ -177,6 +202,11 @@ class Basics(Bench):
         self.row("memory: anonymous", anonymous, "MB", anonymous / RUNNER_MEMORY_MB, f"{limit}, without what is mapped from files")
 
 
+def disk_bytes(folder):
+    """Returns the bytes that the files below a folder take on the disk."""
+    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
+
+
 def generate(lode, number):
     """Generates 128 tokens after a prompt of about 500; returns the final object."""
     # The number comes first, so that no run finds the prompt of an earlier one in the KV cache.
@@ -210,7 +240,7 @@ def check(parser, options):
 def run(options, folder):
     bench = Basics(options, folder)
     groups = [
-        (("import", "reimport"), bench.run_import),
+        (("import", "reimport", "adopt"), bench.run_import),
         (("start",), bench.run_start),
         (("load", "memory"), bench.run_model),
         (("oras",), bench.run_oras),

@@ -34,6 +34,9 @@ pub(super) struct AdoptArguments {
     /// Name of the new model, if there is one
     #[arg(long, requires = "source")]
     name: Option<String>,
+    /// Do not adopt the projector for pictures (`mmproj`) beside a GGUF file
+    #[arg(long)]
+    no_projector: bool,
     /// Only list the models
     #[arg(long)]
     dry_run: bool,
@@ -70,7 +73,10 @@ pub(super) async fn run(config: &Config, arguments: &AdoptArguments) -> Result<(
             None => at_path(Path::new(source), arguments)?,
         },
     };
-    let found = renamed(chosen(found, &arguments.models)?, arguments.name.as_deref())?;
+    let mut found = renamed(chosen(found, &arguments.models)?, arguments.name.as_deref())?;
+    if arguments.no_projector {
+        found.iter_mut().for_each(FoundModel::leave_out_projector);
+    }
     let client = Client::connect(config).await?;
     let candidates = compared(found, &client).await?;
     if arguments.dry_run || arguments.source.is_none() {
@@ -78,6 +84,10 @@ pub(super) async fn run(config: &Config, arguments: &AdoptArguments) -> Result<(
     }
     // A model that the user names is adopted even if the store has one of that name.
     let is_named = !arguments.models.is_empty() || tool(arguments.source.as_deref().unwrap_or_default()).is_none();
+    if candidates.is_empty() {
+        eprintln!("nothing to adopt: no model was found");
+        return Ok(());
+    }
     let wanted: Vec<ComparedModel> =
         candidates.into_iter().filter(|candidate| is_named || !candidate.is_known).collect();
     if wanted.is_empty() {
@@ -94,15 +104,34 @@ fn tool(source: &str) -> Option<Tool> {
 fn of_tools(config: &Config, tools: &[Tool]) -> Vec<FoundModel> {
     let folders = &config.tool_folders;
     let of_tool = |tool: &Tool| -> Vec<FoundModel> {
-        let (folders, find): (&[PathBuf], fn(&Path) -> Vec<FoundModel>) = match tool {
-            Tool::Ollama => (&folders.ollama, ollama::models),
-            Tool::HuggingFace => (&folders.hugging_face, hugging_face::models),
-            Tool::LmStudio => (&folders.lm_studio, gguf_caches::lm_studio),
-            Tool::LlamaCpp => (&folders.llama_cpp, gguf_caches::llama_cpp),
+        let folders = match tool {
+            Tool::Ollama => &folders.ollama,
+            Tool::HuggingFace => &folders.hugging_face,
+            Tool::LmStudio => &folders.lm_studio,
+            Tool::LlamaCpp => &folders.llama_cpp,
         };
-        folders.iter().flat_map(|folder| find(folder)).collect()
+        let find = |folder: &PathBuf| match tool {
+            Tool::Ollama => ollama::models(folder),
+            Tool::HuggingFace => hugging_face::models(folder),
+            Tool::LmStudio => gguf_caches::lm_studio(folder),
+            Tool::LlamaCpp => gguf_caches::llama_cpp(folder),
+        };
+        for folder in folders {
+            tell_if_unreadable(folder);
+        }
+        folders.iter().flat_map(find).collect()
     };
     tools.iter().flat_map(of_tool).collect()
+}
+
+/// Warns of a folder of a program that this user cannot list: its models are missing in the list.
+fn tell_if_unreadable(folder: &Path) {
+    match std::fs::read_dir(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            eprintln!("note: the models in `{}` are not listed: {error}", folder.display());
+        }
+        _ => {}
+    }
 }
 
 /// Finds the models at a path that the user named.
@@ -174,7 +203,16 @@ async fn compared(found: Vec<FoundModel>, client: &Client) -> Result<Vec<Compare
     let tags: TagsResponse = client.get("/api/tags").await?;
     let names: HashSet<String> = tags.models.into_iter().map(|model| model.name.to_lowercase()).collect();
     let mut by_digest: HashMap<String, String> = HashMap::new();
-    let candidate = |model: FoundModel| {
+    let mut by_name: HashMap<String, PathBuf> = HashMap::new();
+    let candidate = |mut model: FoundModel| {
+        if model.files.is_ok() {
+            match by_name.get(&model.name.to_lowercase()) {
+                Some(first) => {
+                    model.files = Err(format!("`{}` has the same name; adopt its file with --name", first.display()))
+                }
+                None => drop(by_name.insert(model.name.to_lowercase(), model.path.clone())),
+            }
+        }
         let same_as = model.digest.as_ref().and_then(|digest| {
             let first = by_digest.entry(digest.clone()).or_insert_with(|| model.name.clone());
             (*first != model.name).then(|| first.clone())

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::maintenance::{digest, document, done, fails, files};
 use crate::real_registry::DockerRegistry;
 use crate::server::Server;
-use crate::support::{entries, name, read, tiny_model};
+use crate::support::{entries, fixtures, name, read, tiny_model};
 
 /// A folder with a copy of the tiny model, and a GGUF file of it.
 pub(super) struct Sources {
@@ -48,26 +48,26 @@ impl Sources {
     }
 }
 
-pub(super) fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
 /// The response to a request for a continuation.
-pub(super) async fn generate(server: &Server, model: &str) -> (u16, Value) {
+pub(crate) async fn generate(server: &Server, model: &str) -> (u16, Value) {
     let request =
         json!({"model": model, "prompt": "ab", "stream": false, "options": {"temperature": 0, "num_predict": 8}});
     server.call("/api/generate", &request).await
 }
 
 /// The answer of a model to a prompt.
-pub(super) async fn answer(server: &Server, model: &str) -> Value {
+pub(crate) async fn answer(server: &Server, model: &str) -> Value {
     let (status, body) = generate(server, model).await;
     assert_eq!(status, 200, "{body}");
     body["response"].clone()
 }
 
 /// Bytes of the files below a folder.
-pub(super) fn bytes(folder: &Path) -> u64 {
+pub(crate) fn bytes(folder: &Path) -> u64 {
     files(folder).iter().map(|file| std::fs::metadata(file).expect("a file").len()).sum()
 }
 
@@ -195,13 +195,33 @@ async fn requests_that_cannot_be_in_place_are_refused() {
     fails(&server, &["adopt", text(&server.home())], "no GGUF file and no safetensors model");
 }
 
+/// Weights with scales, experts in groups, and weights that an import converts.
 #[tokio::test]
-async fn converted_weights_are_copied() {
-    let Some(folder) = crate::support::fixtures("adopt::converted_weights_are_copied", "hf/gpt_oss-mxfp4") else {
-        return;
-    };
-    let server = Server::start(&[]).await;
-    done(&server, &["create", "m", "--in-place", "-f", text(&folder)]);
-    done(&server, &["fsck"]);
-    answer(&server, "m").await;
+async fn quantized_folders_are_the_same_models() {
+    let test = "adopt::quantized_folders_are_the_same_models";
+    let Some(fixtures) = fixtures(test, "") else { return };
+    let (copied, adopted) = (Server::start(&[]).await, Server::start(&[]).await);
+    for (name, folder) in [
+        ("affine", "mlx/tiny-llama-4bit-g64"),
+        ("microscaled", "mlx/tiny-llama-mxfp4"),
+        ("experts", "hf/mixtral/model"),
+        ("gptq", "cases2026/gptq/model"),
+    ] {
+        let folder = fixtures.join(folder);
+        done(&copied, &["create", name, "-f", text(&folder)]);
+        let said = adopted.lode(&["create", name, "--in-place", "-f", text(&folder)]);
+        let told = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(said.status.success(), "{name}: {told}");
+        assert_eq!(told.contains("are written to the store"), name == "gptq", "{told}");
+        assert_eq!(digest(&adopted, name), digest(&copied, name), "{name}");
+        assert_eq!(answer(&adopted, name).await, answer(&copied, name).await, "{name}");
+        done(&adopted, &["stop", name]);
+    }
+    done(&adopted, &["fsck"]);
+    // The runner maps the files where they are: no tensor blob was copied for it.
+    let usage = document(&adopted, &["du"]);
+    let models = usage["models"].as_array().expect("models").iter();
+    for model in models.filter(|model| model["name"] != "gptq:latest") {
+        assert!(model["adopted_bytes"].as_u64() > model["bytes"].as_u64(), "{model}");
+    }
 }

@@ -12,7 +12,7 @@ use crate::support::{root, skip};
 
 /// Each kind on small inputs; `MODEL` stands for a small model's file.
 const SHORT: [(&str, &[&str]); 11] = [
-    ("basics", &["--only", "import", "--only", "reimport", "--only", "start", "--size", "0.01"]),
+    ("basics", &["--only", "import", "--only", "reimport", "--only", "adopt", "--only", "start", "--size", "0.01"]),
     ("basics", &["--only", "load", "--only", "memory", "--model", "MODEL"]),
     ("transfer", &["--only", "lode", "--only", "again", "--only", "serve", "--size", "0.01"]),
     ("quantize", &["--size", "0.01", "--type", "int4"]),

@@ -42,16 +42,6 @@ impl SourceFiles {
         }
         Ok(())
     }
-
-    #[cfg(test)]
-    pub(crate) fn of(file: &File) -> Result<Self> {
-        let facts = file.metadata()?;
-        let unchanged = identity(&facts);
-        let mut files = Self::default();
-        let blob = protocol::Blob { name: "source".to_owned(), size: facts.len(), unchanged: Some(unchanged) };
-        files.add(&blob, file, unchanged)?;
-        Ok(files)
-    }
 }
 
 fn identity(facts: &Metadata) -> UnchangedFile {
@@ -61,5 +51,32 @@ fn identity(facts: &Metadata) -> UnchangedFile {
         inode: facts.ino(),
         modified: nanoseconds(facts.mtime(), facts.mtime_nsec()),
         changed: nanoseconds(facts.ctime(), facts.ctime_nsec()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_write_and_a_cut_are_noticed() {
+        for change in [|file: &mut File| file.write_all(b"x"), |file: &mut File| file.set_len(2)] {
+            let mut file = tempfile::NamedTempFile::new().expect("a file");
+            file.write_all(b"weights").expect("a write");
+            let facts = file.as_file().metadata().expect("facts");
+            let unchanged = identity(&facts);
+            let blob =
+                protocol::Blob { name: "/m/model.gguf".to_owned(), size: facts.len(), unchanged: Some(unchanged) };
+            let mut files = SourceFiles::default();
+            files.add(&blob, file.as_file(), unchanged).expect("a file");
+            files.check().expect("nothing has changed");
+            // The clocks of file systems tick every few milliseconds.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            change(file.as_file_mut()).expect("a change");
+            let error = files.check().expect_err("it was changed").to_string();
+            assert!(error.contains("`/m/model.gguf`") && error.contains("was changed"), "{error}");
+        }
     }
 }

@@ -91,6 +91,15 @@ impl FoundModel {
         }
     }
 
+    /// Leaves out the projector, if the model has one.
+    pub(super) fn leave_out_projector(&mut self) {
+        match &mut self.files {
+            Ok(FoundFiles::At { projector, .. }) => *projector = None,
+            Ok(FoundFiles::Named(files)) => files.retain(|(name, _)| !name.contains("mmproj")),
+            Err(_) => {}
+        }
+    }
+
     /// The request that adopts the model, without its files.
     pub(super) fn request(&self) -> CreateRequest {
         let texts = self.texts.clone();

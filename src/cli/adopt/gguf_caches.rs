@@ -1,6 +1,6 @@
 //! Models of LM Studio and of llama.cpp, which both keep files of the hub.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::found::{FoundModel, Tool, entries, file_name};
 use super::{gguf_files, hugging_face};
@@ -29,12 +29,14 @@ pub(super) fn llama_cpp(folder: &Path) -> Vec<FoundModel> {
 
 /// Returns the name on the hub, from the URL in a file's document.
 fn named_by_url(folder: &Path, stem: &str) -> Option<String> {
-    let beside = entries(folder);
-    let document = beside.iter().find(|path| {
+    // Of a split file, the first part has the document.
+    let names = [format!("{stem}.gguf.json"), format!("{stem}-00001-of-")];
+    let is_its = |path: &&PathBuf| {
         let name = file_name(path);
-        name.starts_with(stem) && name.ends_with(".gguf.json")
-    })?;
-    let document: serde_json::Value = serde_json::from_slice(&std::fs::read(document).ok()?).ok()?;
+        name == names[0] || (name.starts_with(&names[1]) && name.ends_with(".gguf.json"))
+    };
+    let document = std::fs::read(entries(folder).iter().find(is_its)?).ok()?;
+    let document: serde_json::Value = serde_json::from_slice(&document).ok()?;
     let (_, path) = document.get("url")?.as_str()?.split_once("://")?;
     let mut parts = path.split('/').skip(1);
     let (owner, name, kind) = (parts.next()?, parts.next()?, parts.next()?);

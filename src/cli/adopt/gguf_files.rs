@@ -57,7 +57,8 @@ fn is_model(path: &Path) -> bool {
 }
 
 /// Returns the projector beside a file, or one folder above it. Of several, F16 comes first, as in
-/// a pull from the hub.
+/// a pull from the hub. A folder may have files of several models: then the name of the projector
+/// must begin as that of the file.
 fn projector_of(file: &Path, all: &[PathBuf]) -> Option<PathBuf> {
     let folders = [file.parent(), file.parent().and_then(Path::parent)];
     let is_near = |path: &&PathBuf| is_projector(path) && folders.contains(&path.parent());
@@ -67,12 +68,24 @@ fn projector_of(file: &Path, all: &[PathBuf]) -> Option<PathBuf> {
         let is_far = path.parent() != file.parent();
         (is_far, kinds.iter().position(|kind| name.contains(kind)).unwrap_or(kinds.len()), name)
     };
-    all.iter().filter(is_near).min_by_key(|path| rank(path)).cloned()
+    let base = |path: &Path| {
+        let stem = stem(file_name(path)).to_ascii_lowercase();
+        quantization(&stem).map_or_else(|| stem.clone(), |(before, _)| before.to_owned())
+    };
+    let is_only_model = all.iter().filter(|path| is_model(path)).all(|other| base(other) == base(file));
+    let belongs = |path: &&PathBuf| {
+        let name = file_name(path).to_ascii_lowercase();
+        let lead = name.split("mmproj").next().unwrap_or_default();
+        if lead.is_empty() { is_only_model } else { file_name(file).to_ascii_lowercase().starts_with(lead) }
+    };
+    all.iter().filter(is_near).filter(belongs).min_by_key(|path| rank(path)).cloned()
 }
 
 /// The name of a file without extension, and without its number in a split file.
 pub(super) fn stem(name: &str) -> &str {
-    let stem = name.get(..name.len().saturating_sub(".gguf".len())).unwrap_or(name);
+    let is_gguf =
+        name.len() > 5 && name.is_char_boundary(name.len() - 5) && name[name.len() - 5..].eq_ignore_ascii_case(".gguf");
+    let stem = if is_gguf { &name[..name.len() - 5] } else { name.strip_suffix(".safetensors").unwrap_or(name) };
     if import::split_names(name).is_none() {
         return stem;
     }
@@ -93,7 +106,14 @@ pub(super) fn quantization(stem: &str) -> Option<(&str, &str)> {
 
 /// The name of a model of a repository of the hub: the quantization is the tag.
 pub(super) fn hub_name(repository: &str, stem: &str) -> String {
-    let tag = quantization(stem).map_or_else(|| part(stem), |(_, word)| part(word).to_ascii_uppercase());
+    let tag = match quantization(stem) {
+        // A prefix of Unsloth's dynamic types.
+        Some((before, word)) if before.to_ascii_lowercase().ends_with("-ud") => {
+            format!("UD-{}", part(word).to_ascii_uppercase())
+        }
+        Some((_, word)) => part(word).to_ascii_uppercase(),
+        None => part(stem),
+    };
     format!("hf.co/{repository}:{tag}")
 }
 
@@ -121,7 +141,7 @@ mod tests {
         for (file, repository, hub, own) in [
             ("Qwen3-0.6B-Q4_K_M.gguf", "Qwen/Q", "hf.co/Qwen/Q:Q4_K_M", "Qwen3-0.6B:Q4_K_M"),
             ("qwen2.5-0.5b.q8_0.gguf", "a/b", "hf.co/a/b:Q8_0", "qwen2.5-0.5b:q8_0"),
-            ("m-UD-IQ2_XXS-00001-of-00003.gguf", "a/b", "hf.co/a/b:IQ2_XXS", "m-UD:IQ2_XXS"),
+            ("m-UD-IQ2_XXS-00001-of-00003.gguf", "a/b", "hf.co/a/b:UD-IQ2_XXS", "m-UD:IQ2_XXS"),
             ("gpt-oss-20b-mxfp4.gguf", "a/b", "hf.co/a/b:MXFP4", "gpt-oss-20b:mxfp4"),
             ("a model.gguf", "a/b", "hf.co/a/b:a-model", "a-model"),
             ("tiny-quick.gguf", "a/b", "hf.co/a/b:tiny-quick", "tiny-quick"),
@@ -143,12 +163,26 @@ mod tests {
         write("mmproj-a-BF16.gguf", 1);
         write("mmproj-a-F16.gguf", 2);
         write("imatrix.gguf", 9);
+        write("other/Other-Q8_0.gguf", 3);
+        write("other/a_mmproj-F16.gguf", 3);
         write("readme.md", 9);
         write("Q8_0/a-Q8_0-00001-of-00002.gguf", 8);
         write("Q8_0/a-Q8_0-00002-of-00002.gguf", 8);
         write("broken/b-Q8_0-00001-of-00002.gguf", 8);
         let found = in_folder(folder.path(), None, own_name);
         let facts: Vec<_> = found.iter().map(|model| (model.name.as_str(), model.bytes, model.files.is_ok())).collect();
-        assert_eq!(facts, [("a:Q8_0", 18, true), ("a:Q4_0", 6, true), ("b:Q8_0", 10, false)]);
+        let expect = [("a:Q8_0", 16, true), ("a:Q4_0", 4, true), ("b:Q8_0", 8, false), ("Other:Q8_0", 3, true)];
+        assert_eq!(facts, expect, "it is not known to which model a projector belongs");
+        std::fs::remove_dir_all(folder.path().join("broken")).expect("removed");
+        std::fs::remove_dir_all(folder.path().join("other")).expect("removed");
+        let found = in_folder(folder.path(), None, own_name);
+        let sizes: Vec<u64> = found.iter().map(|model| model.bytes).collect();
+        assert_eq!(sizes, [18, 6], "all files are of one model");
+        // As in the cache of llama.cpp.
+        write("us_repo_x-Q8_0.gguf", 1);
+        write("us_repo_mmproj-x-f16.gguf", 5);
+        let found = in_folder(folder.path(), None, own_name);
+        let sizes: Vec<u64> = found.iter().map(|model| model.bytes).collect();
+        assert_eq!(sizes, [16, 4, 6]);
     }
 }

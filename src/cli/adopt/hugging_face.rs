@@ -17,11 +17,21 @@ pub(super) fn repository(folder: &Path) -> Option<String> {
 }
 
 /// Finds the models in a folder `models--OWNER--NAME`: the safetensors model, and each GGUF file.
+/// Files may have been downloaded at different versions; the newest that has a file counts.
 fn in_repository((folder, repository): (&PathBuf, String)) -> Vec<FoundModel> {
-    let Some(snapshot) = newest(folder) else { return Vec::new() };
     let tool = Some(Tool::HuggingFace);
-    let mut found = gguf_files::in_folder(&snapshot, tool, |stem| gguf_files::hub_name(&repository, stem));
-    found.extend(safetensors(&snapshot, format!("hf.co/{repository}"), tool));
+    let mut found: Vec<FoundModel> = Vec::new();
+    for snapshot in snapshots(folder) {
+        let gguf = gguf_files::in_folder(&snapshot, tool, |stem| gguf_files::hub_name(&repository, stem));
+        for model in gguf.into_iter().chain(safetensors(&snapshot, format!("hf.co/{repository}"), tool)) {
+            match found.iter_mut().find(|known| known.name == model.name) {
+                // An incomplete download is of use only if there is no complete one.
+                Some(known) if known.files.is_err() && model.files.is_ok() => *known = model,
+                Some(_) => {}
+                None => found.push(model),
+            }
+        }
+    }
     found
 }
 
@@ -52,11 +62,12 @@ fn missing_shard(folder: &Path) -> Option<String> {
     names.into_iter().find(|name| !folder.join(name).is_file()).map(str::to_owned)
 }
 
-/// Returns the folder of the version that `main` names, or else of the newest one.
-fn newest(folder: &Path) -> Option<PathBuf> {
+/// Returns the folders of the versions: the one that `main` names, then the newest ones.
+fn snapshots(folder: &Path) -> Vec<PathBuf> {
     let main = std::fs::read_to_string(folder.join("refs/main")).unwrap_or_default();
-    let commits: Vec<PathBuf> = entries(&folder.join("snapshots")).into_iter().filter(|path| path.is_dir()).collect();
-    let named = commits.iter().find(|commit| file_name(commit) == main.trim());
-    let time = |path: &&PathBuf| std::fs::metadata(path).and_then(|facts| facts.modified()).ok();
-    named.or_else(|| commits.iter().max_by_key(time)).cloned()
+    let mut commits = entries(&folder.join("snapshots"));
+    commits.retain(|path| path.is_dir());
+    let time = |path: &PathBuf| std::fs::metadata(path).and_then(|facts| facts.modified()).ok();
+    commits.sort_by_key(|path| (file_name(path) != main.trim(), std::cmp::Reverse(time(path))));
+    commits
 }
