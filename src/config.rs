@@ -4,6 +4,7 @@
 //!
 //! - `LODE_HOME`: folder of the store (`$XDG_DATA_HOME/lode` or `~/.local/share/lode`; on macOS
 //!   `~/Library/Application Support/lode`)
+//! - `LODE_ROOTS`: folders of further stores, which are only read, with colons between them.
 //! - `LODE_HOST`, `OLLAMA_HOST`: address of the daemon; `https://` requires TLS, on port 443 if
 //!   none is given (`127.0.0.1:11434`)
 //! - `LODE_SOCKET`: Unix socket over which commands pass the files of a create (`daemon.sock` in
@@ -231,6 +232,7 @@ fn settings(
     Ok(Settings {
         socket_is_shared: flag(&["LODE_SOCKET_SHARED"]).unwrap_or(false),
         socket: first(&["LODE_SOCKET"]).map_or_else(|| home.join("daemon.sock"), PathBuf::from),
+        roots: roots()?,
         home,
         address,
         tls,
@@ -298,6 +300,16 @@ fn home() -> Result<PathBuf> {
         return Ok(user.join("Library/Application Support/lode"));
     }
     Ok(first(&["XDG_DATA_HOME"]).map_or_else(|| user.join(".local/share"), PathBuf::from).join("lode"))
+}
+
+/// Reads the folders of further stores: absolute paths with colons between them.
+fn roots() -> Result<Vec<PathBuf>> {
+    let text = first(&["LODE_ROOTS"]).unwrap_or_default();
+    let paths: Vec<PathBuf> = env::split_paths(&text).filter(|path| !path.as_os_str().is_empty()).collect();
+    match paths.iter().find(|path| !path.is_absolute()) {
+        Some(path) => bail!("LODE_ROOTS has `{}`, expected absolute paths with `:` between them", path.display()),
+        None => Ok(paths),
+    }
 }
 
 fn runner() -> Result<PathBuf> {

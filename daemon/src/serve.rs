@@ -149,7 +149,11 @@ async fn serve(settings: Settings) -> Result<()> {
 }
 
 fn open(settings: &Settings) -> Result<Store> {
-    let options = Options { temporary: Some(settings.temporary.clone()), crash_at: settings.crash_at };
+    let options = Options {
+        temporary: Some(settings.temporary.clone()),
+        roots: settings.roots.clone(),
+        crash_at: settings.crash_at,
+    };
     let store = Store::open(&settings.home, options)?;
     if let Err(read_only) = store.ensure_writable() {
         tracing::warn!("{read_only}");

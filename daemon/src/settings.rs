@@ -24,6 +24,8 @@ use crate::tls::TlsFiles;
 pub struct Settings {
     /// Folder of the store.
     pub home: PathBuf,
+    /// Folders of more stores, which are only read.
+    pub roots: Vec<PathBuf>,
     /// Path of the socket through which commands pass files.
     pub socket: PathBuf,
     /// Whether other users of the machine may pass files through the socket.

@@ -41,13 +41,15 @@ pub trait Target: Sync {
     }
 }
 
-/// A blob that is being hashed where its bytes lie.
+/// A blob whose bytes stay where they lie.
 pub trait InPlaceBlob {
-    /// Makes the blob durable under the digest of its bytes.
+    /// Reads the bytes, and makes the blob durable under their digest. `on_bytes` is called with
+    /// the number of bytes since its last call, and returns whether to continue. Returns the
+    /// digest, and whether the blob was new to the target.
     ///
     /// # Errors
-    /// A file was changed since the blob was begun.
-    fn commit(self: Box<Self>, digest: &Digest) -> Result<(), Error>;
+    /// A file was changed meanwhile, or `on_bytes` returned false.
+    fn commit(self: Box<Self>, on_bytes: &mut dyn FnMut(u64) -> bool) -> Result<(Digest, bool), Error>;
 }
 
 /// A blob that is being written. Dropping it discards its bytes.

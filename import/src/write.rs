@@ -85,16 +85,14 @@ impl Writer<'_> {
             self.progress.advance(blob.source_bytes())?;
             return Ok((self.finish(&blob.name, media_types::TENSOR, digest, size)?, false));
         }
-        let in_place = self.begin_in_place(blob)?;
+        if let Some(in_place) = self.begin_in_place(blob)? {
+            let (digest, new) = self.commit_in_place(blob, in_place)?;
+            return Ok((self.finish(&blob.name, media_types::TENSOR, digest, size)?, new));
+        }
         let mut known = None;
-        if in_place.is_some() || self.target.may_have(&blob.name, size) {
+        if self.target.may_have(&blob.name, size) {
             let digest = self.hash(blob, buffer)?;
             known = self.has(&blob.name, &digest, size)?.then_some(digest);
-            if let Some(in_place) = in_place.filter(|_| known.is_none()) {
-                in_place.commit(&digest).map_err(|source| Error::target(&blob.name, source))?;
-                self.progress.advance(blob.source_bytes())?;
-                return Ok((self.finish(&blob.name, media_types::TENSOR, digest, size)?, true));
-            }
         }
         let (digest, new) = match known {
             Some(digest) => {
@@ -119,6 +117,22 @@ impl Writer<'_> {
         let Some(parts) = blob.extents.iter().map(part).collect::<Option<Vec<_>>>() else { return Ok(None) };
         let begun = self.target.begin_in_place(&blob.header, &parts);
         begun.map_err(|source| Error::target(&blob.name, source))
+    }
+
+    fn commit_in_place(
+        &self,
+        blob: &PlannedBlob,
+        in_place: Box<dyn InPlaceBlob + '_>,
+    ) -> Result<(Digest, bool), Error> {
+        let (header, mut seen) = (blob.header.len() as u64, 0);
+        let committed = in_place.commit(&mut |count| {
+            // Progress counts the bytes of the source only.
+            let before = u64::saturating_sub(seen, header);
+            seen += count;
+            self.progress.advance(seen.saturating_sub(header) - before).is_ok()
+        });
+        self.progress.check()?;
+        committed.map_err(|source| Error::target(&blob.name, source))
     }
 
     /// Returns the digest that identifies a blob's source: its header and the ranges in files with

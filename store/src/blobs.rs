@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use content::{Digest, Hasher};
 
 use crate::extents::ExtentBlob;
+use crate::pieces::each_piece;
 use crate::tiered::TieredBlob;
 use crate::{Blobs, Error, Store, sync};
 
@@ -31,14 +32,13 @@ enum BlobPlace {
 }
 
 impl Blobs<'_> {
-    /// The length of a blob in bytes, or `None` if neither the disk, nor other files that it lies
-    /// in, nor the tier has it. A
-    /// collection may delete the blob afterwards, unless something refers to it;
-    /// [`Guard::keep`](crate::Guard::keep) prevents that.
+    /// The length of a blob in bytes, or `None` if the store does not have it: neither as a file,
+    /// nor in other files, nor in a root or the tier. A collection may delete the blob afterwards,
+    /// unless something refers to it; [`Guard::keep`](crate::Guard::keep) prevents that.
     pub fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
         sync::step();
         match self.size_on_disk(digest)? {
-            None => match self.size_in_files(digest)? {
+            None => match self.size_in_files(digest)?.or_else(|| self.size_in_roots(digest)) {
                 None => self.size_in_tier(digest),
                 found => Ok(found),
             },
@@ -53,17 +53,35 @@ impl Blobs<'_> {
             return Ok(file);
         }
         let path = self.path(digest);
-        let lost = match self.0.open_extents(digest) {
-            Ok(Some(blob)) => {
-                let size = blob.size();
-                let place = BlobPlace::Files(self.0.clone(), *digest, Box::new(blob));
-                return Ok(BlobFile { size, place, path });
-            }
+        let lost = match self.open_extents(digest) {
+            Ok(Some(blob)) => return Ok(blob),
             Ok(None) => content::Error::BlobNotFound(*digest).into(),
             Err(error) => error,
         };
+        if let Some(blob) = self.open_in_roots(digest) {
+            return Ok(blob);
+        }
         let tiered = self.0.open_tiered(digest)?.ok_or(lost)?;
         Ok(BlobFile { size: tiered.size(), place: BlobPlace::Tier(Box::new(tiered)), path })
+    }
+
+    /// Opens a blob for reading that lies in other files; `None` if it has no entry.
+    ///
+    /// # Errors
+    /// [`Error::SourceLost`] if a file no longer has the bytes.
+    pub(crate) fn open_extents(self, digest: &Digest) -> Result<Option<BlobFile>, Error> {
+        self.open_entry_of(self.0, digest)
+    }
+
+    /// [`Blobs::open_extents`] for an entry in this store or in a root. If the blob must become one
+    /// file, it becomes one of this store.
+    pub(crate) fn open_entry_of(self, holder: &Store, digest: &Digest) -> Result<Option<BlobFile>, Error> {
+        let file = |blob: ExtentBlob| BlobFile {
+            size: blob.size(),
+            place: BlobPlace::Files(self.0.clone(), *digest, Box::new(blob)),
+            path: self.path(digest),
+        };
+        Ok(holder.open_extents(digest)?.map(file))
     }
 
     /// Opens a blob for reading; `None` if the disk does not have it.
@@ -166,7 +184,7 @@ impl BlobFile {
         match self.place {
             BlobPlace::Disk(file) => Ok(file),
             BlobPlace::Files(store, digest, _) => {
-                store.blobs().own(&digest)?;
+                store.blobs().copy_here(&digest)?;
                 let file = store.blobs().open_file(&digest)?;
                 file.ok_or_else(|| content::Error::BlobNotFound(digest).into())
             }
@@ -195,6 +213,14 @@ impl BlobFile {
             },
         };
         file.read_exact_at(buffer, offset).map_err(|e| Error::io("read", &self.path, e))
+    }
+
+    /// Passes the bytes of the blob from `begin` on to `each`, in pieces.
+    ///
+    /// # Errors
+    /// The blob cannot be read, or the error of `each`.
+    pub fn each_piece(&self, begin: u64, each: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
+        each_piece(begin..self.size, |piece, at| self.read_exact_at(piece, at), each)
     }
 
     /// Reads a range of the blob, cut at its end. It uses reads and not a mapping: if the file is

@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 
 use content::Digest;
 
-use crate::source_file::{CHANGED, FileIdentity, Likeness, SourceFile};
+use crate::source_file::{FileIdentity, SourceFile};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::{Blobs, Error, Store, files};
@@ -45,21 +45,6 @@ impl AdoptedFile {
     /// Whether the blobs are independent of the source.
     pub fn is_clone(&self) -> bool {
         self.original != *self.stored
-    }
-
-    /// Checks that neither file has changed since it was adopted. Call it after the bytes were
-    /// hashed.
-    ///
-    /// # Errors
-    /// One of them has changed, so the digests may be those of other bytes.
-    pub fn ensure_unchanged(&self) -> Result<(), Error> {
-        for file in [&self.original, &*self.stored] {
-            let look = file.look().map_err(|e| Error::io("look at", file.path(), e))?;
-            if look != Likeness::Same {
-                return Err(file.lost(CHANGED.to_owned()));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -17,6 +17,8 @@ pub enum CrashPoint {
     Renamed,
     /// The folder that contains the blob was synced.
     DirectorySynced,
+    /// The entry of a blob that lies in other files was renamed, but its folder is not yet synced.
+    EntryRenamed,
     /// A tag was written to its temporary file, but not renamed.
     TagWritten,
     /// A tag was renamed, but its folder is not yet synced.
@@ -43,6 +45,9 @@ impl CrashPoint {
         Self::TagRenamed,
     ];
 
+    /// The points that an adoption passes in place of those of a commit.
+    pub const ADOPT: [Self; 1] = [Self::EntryRenamed];
+
     /// The points that moves to a tier, and collections of blobs there, pass.
     pub const TIER: [Self; 4] = [Self::TierPut, Self::TierRecorded, Self::TierLeft, Self::TierReleased];
 
@@ -54,6 +59,7 @@ impl CrashPoint {
             Self::Verified => "verified",
             Self::Renamed => "renamed",
             Self::DirectorySynced => "directory-synced",
+            Self::EntryRenamed => "entry-renamed",
             Self::TagWritten => "tag-written",
             Self::TagRenamed => "tag-renamed",
             Self::TierPut => "tier-put",
@@ -65,7 +71,7 @@ impl CrashPoint {
 
     /// The point with this name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::CREATE.into_iter().chain(Self::TIER).find(|point| point.name() == name)
+        Self::CREATE.into_iter().chain(Self::ADOPT).chain(Self::TIER).find(|point| point.name() == name)
     }
 }
 

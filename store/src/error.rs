@@ -97,8 +97,8 @@ pub enum Error {
     },
     /// A file in which blobs lie no longer has their bytes.
     #[error(
-        "`{}`, in which tensors of an adopted model lie, cannot be used: {reason}; put it back as it was, adopt it again \
-         (`lode adopt`), or let `lode repair MODEL` fetch the tensors",
+        "`{}`, in which tensors of an adopted model lie, cannot be used: {reason}; put it back as it was, or adopt it again \
+         (`lode adopt`); a model of a registry can be fetched as well (`lode repair`, `lode pull`)",
         path.display()
     )]
     SourceLost {
@@ -106,6 +106,25 @@ pub enum Error {
         path: PathBuf,
         /// The change.
         reason: String,
+    },
+    /// A folder cannot be a root of the store.
+    #[error("`{}` cannot be a root (LODE_ROOTS): {reason}", path.display())]
+    NoRoot {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// A tag is in a root, which is never changed.
+    #[error(
+        "`{name}` is in the root `{}`, which is only read; change it with a daemon whose LODE_HOME that is",
+        root.display()
+    )]
+    InRoot {
+        /// `host/repository:tag`.
+        name: String,
+        /// The folder of the root.
+        root: PathBuf,
     },
     /// Blobs cannot lie in a file.
     #[error("`{}` cannot be used in place: {reason}", path.display())]
@@ -148,7 +167,8 @@ impl Classified for Error {
             Self::Content(error) => error.class(),
             Self::Io { source, .. } => source.class(),
             Self::Recall { source, .. } => source.class(),
-            Self::TierMoved { .. } | Self::CannotRefer { .. } => ErrorClass::Invalid,
+            Self::TierMoved { .. } | Self::CannotRefer { .. } | Self::NoRoot { .. } => ErrorClass::Invalid,
+            Self::InRoot { .. } => ErrorClass::Conflict,
             Self::NoTier { .. } => ErrorClass::Remote(RemoteClass::Unreachable),
             Self::Locked { .. }
             | Self::Newer { .. }

@@ -21,22 +21,27 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::Arc;
 
-use content::{Digest, Expected, Hasher, IngestId};
+use content::{Algorithm, Digest, Expected, Hasher, IngestId};
 
-use crate::collect::each_in_shelves;
 use crate::extent_entry::{EntryExtent, ExtentEntry, MAX_ENTRY};
+use crate::pieces::each_piece;
+use crate::shelves::each_in_shelves;
 use crate::source_file::{CHANGED, Extent, Likeness, SourceFile, read_from, unreachable_reason};
 use crate::sync::atomic::Ordering;
 use crate::sync::{MutexGuard, PoisonError};
 use crate::tier_entry::parent;
-use crate::{Blobs, Error, Store, files};
+use crate::{Blobs, CrashPoint, Error, Guard, Store, files};
 
-/// Bytes that are read at a time.
-const PIECE: u64 = 1 << 20;
+/// Blobs that were hashed again and whose entries could not be written, because the store is
+/// read-only.
+pub(crate) type RecheckedBlobs = HashMap<Digest, RecheckedFiles>;
 
-/// The files of blobs that were hashed again and whose entries could not be written, because the
-/// store is read-only.
-pub(crate) type RecheckedFiles = HashMap<Digest, Vec<Arc<SourceFile>>>;
+/// The files of an entry before and after its blob was hashed again.
+#[derive(Debug)]
+pub(crate) struct RecheckedFiles {
+    recorded: Vec<Arc<SourceFile>>,
+    now: Vec<Arc<SourceFile>>,
+}
 
 /// An open blob that lies in other files.
 #[derive(Debug)]
@@ -117,10 +122,12 @@ impl ExtentBlob {
                 Likeness::Same => {}
                 Likeness::Doubtful => {
                     doubtful.get_or_insert(position);
-                    let now = source.as_it_is(&file).map_err(|e| Error::io("look at", source.path(), e))?;
-                    *source = Arc::new(now);
                 }
                 Likeness::Different => return Err(source.lost(CHANGED.to_owned())),
+            }
+            let now = source.as_it_is(&file).map_err(|e| Error::io("look at", source.path(), e))?;
+            if now != **source {
+                *source = Arc::new(now);
             }
             opened.push(file);
         }
@@ -162,20 +169,9 @@ impl ExtentBlob {
         if now == **source { Ok(()) } else { Err(source.lost(CHANGED.to_owned())) }
     }
 
-    /// Passes the bytes of the blob from `at` on to `each`, in pieces.
-    pub(crate) fn each_piece(
-        &self,
-        mut at: u64,
-        mut each: impl FnMut(&[u8]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let mut buffer = vec![0; PIECE.min(self.size()) as usize];
-        while at < self.size() {
-            let piece = &mut buffer[..PIECE.min(self.size() - at) as usize];
-            self.read_exact_at(piece, at)?;
-            each(piece)?;
-            at += piece.len() as u64;
-        }
-        Ok(())
+    /// Passes the bytes of the blob from `begin` on to `each`, in pieces.
+    fn each_piece(&self, begin: u64, each: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
+        each_piece(begin..self.size(), |piece, at| self.read_exact_at(piece, at), each)
     }
 
     fn digest(&self, like: &Digest) -> Result<Digest, Error> {
@@ -204,10 +200,12 @@ impl Store {
             reason: format!("{reason}; remove the file and adopt the model again, or run `lode repair`"),
             path: path.clone(),
         })?;
-        if let Some(files) = self.rechecked().get(digest) {
-            entry.files.clone_from(files);
+        if let Some(rechecked) = self.rechecked().get(digest).filter(|rechecked| rechecked.recorded == entry.files) {
+            entry.files.clone_from(&rechecked.now);
         }
-        Ok(Some(entry))
+        // A writer of a root must not make this process read other files.
+        let is_beneath = |file: &Arc<SourceFile>| file.path().starts_with(self.home());
+        Ok((!self.0.is_root || entry.files.iter().all(is_beneath)).then_some(entry))
     }
 
     fn write_entry(&self, digest: &Digest, entry: &ExtentEntry) -> Result<(), Error> {
@@ -219,6 +217,7 @@ impl Store {
         files::write_synced(&new, &entry.to_bytes(self.home()))?;
         let _placement = self.0.pending_renames.begin(digest);
         fs::rename(&new, &path).map_err(|e| Error::io("write", &path, e))?;
+        self.reach(CrashPoint::EntryRenamed);
         self.0.pending_renames.sync(shelf)
     }
 
@@ -228,28 +227,29 @@ impl Store {
     /// [`Error::SourceLost`] if a file no longer has the bytes.
     pub(crate) fn open_extents(&self, digest: &Digest) -> Result<Option<ExtentBlob>, Error> {
         let Some(entry) = self.entry(digest)? else { return Ok(None) };
+        let recorded = entry.files.clone();
         let (blob, doubtful) = ExtentBlob::open(entry)?;
         if let Some(file) = doubtful {
             if blob.digest(digest)? != *digest {
                 return Err(blob.entry.files[file].lost(CHANGED.to_owned()));
             }
-            self.record_identity(digest, &blob.entry);
+            self.record_identity(digest, recorded, &blob.entry);
         }
         Ok(Some(blob))
     }
 
     /// Records the files of a blob that was hashed again.
-    fn record_identity(&self, digest: &Digest, entry: &ExtentEntry) {
+    fn record_identity(&self, digest: &Digest, recorded: Vec<Arc<SourceFile>>, entry: &ExtentEntry) {
         if self.ensure_writable().is_ok() {
             match self.write_entry(digest, entry) {
                 Ok(()) => return,
                 Err(error) => tracing::warn!("a blob will be hashed again at the next start: {error}"),
             }
         }
-        self.rechecked().insert(*digest, entry.files.clone());
+        self.rechecked().insert(*digest, RecheckedFiles { recorded, now: entry.files.clone() });
     }
 
-    fn rechecked(&self) -> MutexGuard<'_, RecheckedFiles> {
+    fn rechecked(&self) -> MutexGuard<'_, RecheckedBlobs> {
         self.0.rechecked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -273,17 +273,39 @@ impl Store {
 }
 
 impl Blobs<'_> {
-    /// Adds a blob that lies in other files: `header`, then the extents. The caller has computed
-    /// the digest from these bytes, and has checked afterwards that the files are unchanged
-    /// ([`AdoptedFile::ensure_unchanged`](crate::AdoptedFile::ensure_unchanged)). The blob is
-    /// durable when this returns.
+    /// Adds a blob that lies in other files: `header`, then the extents. Its bytes are read once,
+    /// to compute the digest; `on_bytes` is called with the number of bytes since its last call,
+    /// and returns whether to continue. Returns the digest, and whether the blob is new. It is
+    /// durable when this returns, and no collection removes it while the guard lives.
     ///
     /// # Errors
-    /// The entry cannot be written.
-    pub fn refer(&self, digest: &Digest, header: &[u8], extents: &[Extent]) -> Result<(), Error> {
+    /// A file cannot be read or was changed, the entry cannot be written, or `on_bytes` returned
+    /// false.
+    pub fn refer(
+        &self,
+        header: &[u8],
+        extents: &[Extent],
+        guard: &Guard,
+        on_bytes: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<(Digest, bool), Error> {
         self.0.ensure_writable()?;
-        self.0.0.collection_lock.touch(digest);
-        self.0.write_entry(digest, &ExtentEntry::new(header, extents))
+        let (blob, _) = ExtentBlob::open(ExtentEntry::new(header, extents))?;
+        let mut hasher = Hasher::new(Algorithm::Sha256);
+        blob.each_piece(0, |piece| {
+            hasher.update(piece);
+            if on_bytes(piece.len() as u64) {
+                return Ok(());
+            }
+            Err(Error::io("go on reading", self.0.home(), io::ErrorKind::Interrupted))
+        })?;
+        let digest = hasher.finish();
+        let known = guard.keep(&digest)?.is_some();
+        // An entry is written anew: its source may be lost or in doubt.
+        if self.size_on_disk(&digest)?.is_none() && !self.is_only_in_root(&digest) {
+            self.0.0.collection_lock.touch(&digest);
+            self.0.write_entry(&digest, &blob.entry)?;
+        }
+        Ok((digest, !known))
     }
 
     /// Where a blob lies in other files; `None` if it has a file, or no entry. The files were
@@ -297,8 +319,12 @@ impl Blobs<'_> {
             return Ok(None);
         }
         match self.0.open_extents(digest) {
-            Err(Error::SourceLost { .. }) if self.size_in_tier(digest)?.is_some() => Ok(None),
-            opened => Ok(opened?.map(|blob| BlobExtents(blob.entry))),
+            Ok(Some(blob)) => Ok(Some(BlobExtents(blob.entry))),
+            Ok(None) => Ok(self.extents_in_roots(digest)),
+            Err(Error::SourceLost { .. }) if self.size_elsewhere(digest)?.is_some() => {
+                Ok(self.extents_in_roots(digest))
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -312,27 +338,44 @@ impl Blobs<'_> {
         Ok(is_there.then(|| entry.size()))
     }
 
-    /// The reason why a blob is missing that has an entry: the file that was lost.
+    /// The size of a blob in bytes, if a root or the tier has it.
+    fn size_elsewhere(self, digest: &Digest) -> Result<Option<u64>, Error> {
+        match self.size_in_roots(digest) {
+            None => self.size_in_tier(digest),
+            found => Ok(found),
+        }
+    }
+
+    /// The reason why a blob is missing, if one is known: the file in which it lies was lost, or a
+    /// root cannot be read.
     ///
     /// # Errors
     /// The entry cannot be read.
-    pub fn source_error(&self, digest: &Digest) -> Result<Option<Error>, Error> {
+    pub fn missing_reason(&self, digest: &Digest) -> Result<Option<Error>, Error> {
         match self.0.open_extents(digest) {
-            Ok(_) => Ok(None),
+            Ok(Some(_)) => Ok(None),
+            Ok(None) => Ok(self.0.root_error()),
             Err(error @ Error::SourceLost { .. }) => Ok(Some(error)),
             Err(error) => Err(error),
         }
     }
 
-    /// Copies a blob that lies in other files into the store; returns whether it did.
+    /// Copies a blob that lies in other files or in a root into the store; returns whether it did.
+    /// A blob that only the tier has is not copied.
     ///
     /// # Errors
     /// A file no longer has the bytes, or the disk is full.
-    pub fn own(&self, digest: &Digest) -> Result<bool, Error> {
+    pub fn copy_here(&self, digest: &Digest) -> Result<bool, Error> {
         if self.size_on_disk(digest)?.is_some() {
             return Ok(false);
         }
-        let Some(blob) = self.0.open_extents(digest)? else { return Ok(false) };
+        let blob = match self.open_extents(digest) {
+            Ok(Some(blob)) => blob,
+            found => match self.open_in_roots(digest) {
+                Some(blob) => blob,
+                None => return found.map(|_| false),
+            },
+        };
         let expected = Expected::Blob { digest: *digest, size: blob.size() };
         let mut ingest = self.start_ingest(&IngestId::of(digest), expected)?;
         // A transfer of the blob that broke off may have left its first bytes.

@@ -62,26 +62,35 @@ impl Index {
     /// Opens the index. Returns whether the last process closed it; if not, that process crashed,
     /// and the index is recreated.
     pub(crate) fn open(layout: &StoreLayout) -> (Self, bool) {
-        let (path, seal) = (layout.index(), layout.index_seal());
-        let sealed = seal::take(&seal);
+        let sealed = seal::take(&layout.index_seal());
         let was_closed = sealed.is_some();
         let index = Self {
-            path,
-            seal,
-            journal: Journal::new(layout.index_journal(), journal::LONGEST),
-            temporary: layout.temporary().join("index-seal"),
             sealed: Mutex::new(sealed),
             is_sealed: AtomicBool::new(was_closed),
-            database: RwLock::new(None),
             filled: AtomicBool::new(was_closed),
-            failures: AtomicU64::new(0),
-            missed: Mutex::default(),
-            reason: Mutex::default(),
+            ..Self::absent(layout)
         };
         if !was_closed {
             index.use_database(index.make());
         }
         (index, was_closed)
+    }
+
+    /// An index without a database, of a store that this process only reads beside its own.
+    pub(crate) fn absent(layout: &StoreLayout) -> Self {
+        Self {
+            path: layout.index(),
+            seal: layout.index_seal(),
+            journal: Journal::new(layout.index_journal(), journal::LONGEST),
+            temporary: layout.temporary().join("index-seal"),
+            sealed: Mutex::new(None),
+            is_sealed: AtomicBool::new(false),
+            database: RwLock::new(None),
+            filled: AtomicBool::new(false),
+            failures: AtomicU64::new(0),
+            missed: Mutex::default(),
+            reason: Mutex::default(),
+        }
     }
 
     fn use_database(&self, opened: Result<Database, String>) {

@@ -31,6 +31,7 @@
 //! - A blob that only the tier has is listed in a file here. It left the disk after both the tier
 //!   and that file were durable.
 //! - An operation is acknowledged only when its result would survive a power cut.
+//! - A root is never changed, not even by a collection (`roots`).
 //! - A read-only store is never changed. It has no lock; `index`, `index.journal`, `index.seal`,
 //!   `used`, `derived` and `tmp` are in a folder of the process.
 //! - The index is a cache of the files. No operation fails because it does. A fact that is only in
@@ -73,14 +74,17 @@ mod lock;
 mod mark;
 mod name_list;
 mod name_table;
+mod pieces;
 mod pins;
 mod promises;
 mod reachable;
 mod read_only;
 mod rebuild;
 mod roles;
+mod roots;
 #[cfg(all(test, feature = "schedules"))]
 mod schedules;
+mod shelves;
 mod source_file;
 mod sync;
 mod tags;
@@ -121,7 +125,7 @@ pub use version::FORMAT_VERSION;
 use index::Index;
 use layout::StoreLayout;
 use lock::Lock;
-use sync::atomic::AtomicU64;
+use sync::atomic::{AtomicBool, AtomicU64};
 use sync::{Mutex, MutexGuard, PoisonError};
 
 /// A content store on disk. Clones share it; dropping the last one releases the lock.
@@ -178,9 +182,15 @@ struct Inner {
     derivations: AtomicU64,
     tier: tiered::AttachedTier,
     clones_in_use: clones::ClonesInUse,
-    rechecked: Mutex<extents::RecheckedFiles>,
+    rechecked: Mutex<extents::RecheckedBlobs>,
     disk_holds: disk_holds::DiskHolds,
     crash_at: Option<CrashPoint>,
+    /// More stores, which are only read, in the order in which they are read.
+    roots: Vec<Store>,
+    /// Whether this is a root of another store.
+    is_root: bool,
+    /// Whether the last look into this root failed, which was logged.
+    is_skipped: AtomicBool,
     /// `None` if the store is read-only.
     _lock: Option<Lock>,
     /// `Some` if the store is read-only.
@@ -193,6 +203,8 @@ pub struct Options {
     /// Parent folder for the index and derived files of a read-only store. Default: the system's
     /// folder for temporary files.
     pub temporary: Option<PathBuf>,
+    /// Folders of further stores that are read and never changed.
+    pub roots: Vec<PathBuf>,
     /// Kills the process at a point of the commit path, for tests of crash recovery.
     pub crash_at: Option<CrashPoint>,
 }
@@ -248,10 +260,11 @@ impl Store {
     /// Lode made it. A damaged index, or one that cannot be created, is no error:
     /// [`Store::mend_index`] tries again.
     pub fn open(home: &Path, options: Options) -> Result<Self, Error> {
+        let Options { temporary, roots, crash_at } = options;
         // A store with an unsupported version must not be touched.
         version::check(home, &home.join(layout::VERSION))?;
         if Self::is_read_only_at(home) {
-            return Self::open_read_only(home, options);
+            return Self::open_read_only(home, temporary, &roots, crash_at);
         }
         let (layout, is_new) = StoreLayout::create(home)?;
         let lock = Lock::acquire(&layout.lock_file())?;
@@ -264,17 +277,28 @@ impl Store {
         let (index, closed) = Index::open(&layout);
         // The last process may have died between a rename and the sync: make all entries durable.
         let unsynced = if closed || is_new { Vec::new() } else { layout.sync_names() };
-        let store = Self::of(Inner::new(layout, index, options.crash_at, Some(lock), None));
+        let roots = Self::open_roots(layout.home(), &roots)?;
+        let mut inner = Inner::new(layout, index, crash_at, Some(lock), None);
+        inner.roots = roots;
+        let store = Self::of(inner);
         store.0.pending_renames.mark_unsynced(unsynced);
         Ok(store)
     }
 
-    fn open_read_only(home: &Path, options: Options) -> Result<Self, Error> {
+    fn open_read_only(
+        home: &Path,
+        temporary: Option<PathBuf>,
+        roots: &[PathBuf],
+        crash_at: Option<CrashPoint>,
+    ) -> Result<Self, Error> {
         read_only::check_unused(home)?;
-        let notes = read_only::NotesFolder::create(&options.temporary.unwrap_or_else(std::env::temp_dir))?;
+        let notes = read_only::NotesFolder::create(&temporary.unwrap_or_else(std::env::temp_dir))?;
         let layout = StoreLayout::read_only(home, notes.path())?;
         let (index, _) = Index::open(&layout);
-        Ok(Self::of(Inner::new(layout, index, options.crash_at, None, Some(notes))))
+        let roots = Self::open_roots(layout.home(), roots)?;
+        let mut inner = Inner::new(layout, index, crash_at, None, Some(notes));
+        inner.roots = roots;
+        Ok(Self::of(inner))
     }
 
     fn of(inner: Inner) -> Self {
@@ -346,6 +370,9 @@ impl Inner {
             rechecked: Mutex::default(),
             disk_holds: disk_holds::DiskHolds::default(),
             crash_at,
+            roots: Vec::new(),
+            is_root: false,
+            is_skipped: AtomicBool::new(false),
             _lock: lock,
             notes,
         }

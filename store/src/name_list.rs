@@ -68,6 +68,20 @@ impl Names<'_> {
     /// beginning after the name `after`. It reads no tags: a name may be damaged, or removed by
     /// now.
     pub fn page(&self, after: Option<&str>, most: usize) -> Vec<String> {
+        self.merged(self.own_page(after, most), most, |root| root.page(after, most))
+    }
+
+    /// Adds names of roots to names of the store; returns the first `most` of them.
+    fn merged(self, own: Vec<String>, most: usize, of_root: impl Fn(Names<'_>) -> Vec<String>) -> Vec<String> {
+        if self.0.0.roots.is_empty() {
+            return own;
+        }
+        let roots = self.0.0.roots.iter().flat_map(|root| of_root(root.names()));
+        let keys: BTreeSet<String> = own.into_iter().chain(roots).map(|name| sort_key(&name)).collect();
+        keys.iter().take(most).map(|key| name_of(key)).collect()
+    }
+
+    fn own_page(self, after: Option<&str>, most: usize) -> Vec<String> {
         let after = after.map(sort_key);
         // A list that is being read would take long.
         let list = self.0.0.name_list.0.try_lock().ok();
@@ -83,6 +97,10 @@ impl Names<'_> {
     /// [`Names::page`] with the names that `matches` accepts only. It reads all folders of tags if
     /// the list was not read before.
     pub fn search(&self, after: Option<&str>, most: usize, matches: impl Fn(&str) -> bool) -> Vec<String> {
+        self.merged(self.own_search(after, most, &matches), most, |root| root.own_search(after, most, &matches))
+    }
+
+    fn own_search(self, after: Option<&str>, most: usize, matches: &impl Fn(&str) -> bool) -> Vec<String> {
         let after = after.map(sort_key);
         if self.0.is_read_only() {
             return cut(&self.read_keys(), after.as_deref(), most, matches);

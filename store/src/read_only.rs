@@ -103,7 +103,7 @@ impl Store {
 
     /// Whether the store rejects all changes.
     pub fn is_read_only(&self) -> bool {
-        self.0.notes.is_some()
+        self.0.notes.is_some() || self.0.is_root
     }
 
     /// Checks that the store can be written.

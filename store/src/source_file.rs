@@ -2,7 +2,7 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -31,10 +31,10 @@ pub struct FileIdentity {
 /// How a file compares to an identity that was recorded earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Likeness {
-    /// All facts are equal.
+    /// All facts are equal, except perhaps for the number of the device.
     Same,
     /// Size and time of the last write are equal, other facts are not: the file may have been
-    /// copied, renamed or mounted again.
+    /// copied or renamed.
     Doubtful,
     /// The content has changed.
     Different,
@@ -53,11 +53,12 @@ impl FileIdentity {
     }
 
     pub(crate) fn likeness(&self, now: &Self) -> Likeness {
-        match (self == now, self.size == now.size && self.modified == now.modified) {
-            (true, _) => Likeness::Same,
-            (false, true) => Likeness::Doubtful,
-            (false, false) => Likeness::Different,
+        if self.size != now.size || self.modified != now.modified {
+            return Likeness::Different;
         }
+        // Devices of btrfs and of network file systems get other numbers at each mount.
+        let is_same = self.inode == now.inode && self.changed == now.changed;
+        if is_same { Likeness::Same } else { Likeness::Doubtful }
     }
 }
 
@@ -118,10 +119,16 @@ impl SourceFile {
         &self.identity
     }
 
-    /// Opens the file, whatever it contains now.
+    /// Opens the file, whatever it contains now. Anything but a file is refused: opening a pipe
+    /// would wait for a writer.
     pub(crate) fn open(&self) -> io::Result<(File, Likeness)> {
-        let file = File::open(&self.path)?;
-        let likeness = self.identity.likeness(&FileIdentity::of(&file.metadata()?));
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let file = File::options().read(true).custom_flags(flags).open(&self.path)?;
+        let facts = file.metadata()?;
+        if !facts.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+        }
+        let likeness = self.identity.likeness(&FileIdentity::of(&facts));
         Ok((file, likeness))
     }
 

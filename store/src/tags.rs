@@ -29,20 +29,28 @@ enum Move {
 impl Names<'_> {
     /// The digest that the tag `name` (`host/repository:tag`) names.
     pub fn resolve(&self, name: &str) -> Result<Option<Digest>, Error> {
+        match self.resolve_here(name)? {
+            None => Ok(self.resolve_in_roots(name)),
+            found => Ok(found),
+        }
+    }
+
+    /// The digest that a tag of this store names, without its roots.
+    pub(crate) fn resolve_here(self, name: &str) -> Result<Option<Digest>, Error> {
         let path = self.0.tag_path(name)?;
         files::read_if_there(&path)?.map(|text| parse(&path, &text)).transpose()
     }
 
     /// The tag `name`, as in a listing: a damaged tag is logged and counts as missing.
     pub fn get(&self, name: &str) -> Result<Option<TagEntry>, Error> {
-        let digest = match self.0.names().resolve(name) {
+        let digest = match self.resolve_here(name) {
             Err(error @ Error::Damaged { .. }) => {
                 tracing::warn!("{error}");
                 return Ok(None);
             }
             other => other?,
         };
-        let Some(digest) = digest else { return Ok(None) };
+        let Some(digest) = digest else { return Ok(self.get_in_roots(name)) };
         let modified = fs::metadata(self.0.tag_path(name)?).and_then(|metadata| metadata.modified());
         // The tag may be removed between the two calls.
         Ok(modified.ok().map(|modified| TagEntry { name: name.to_owned(), digest, modified }))
@@ -109,6 +117,7 @@ impl Names<'_> {
         self.0.ensure_writable()?;
         let path = self.0.tag_path(name)?;
         let _names = self.0.lock_names();
+        self.0.ensure_not_in_root(name)?;
         if expected.is_some() && self.get(name)?.as_ref() != expected {
             return Ok(false);
         }
@@ -121,9 +130,15 @@ impl Names<'_> {
         Ok(removed)
     }
 
-    /// The tags of `repository` (`host/name`), sorted by name. Damaged tags are logged and left
-    /// out.
+    /// The tags of `repository` (`host/name`), also those of roots, sorted by name. Damaged tags
+    /// are logged and left out.
     pub fn of_repository(&self, repository: &str) -> Result<Vec<TagEntry>, Error> {
+        let own = self.of_repository_here(repository)?;
+        Ok(self.with_roots(own, |root| root.of_repository_here(repository).unwrap_or_default()))
+    }
+
+    /// The tags of `repository` without those of roots, as [`Names::of_repository`].
+    pub fn of_repository_here(&self, repository: &str) -> Result<Vec<TagEntry>, Error> {
         let mut found = Vec::new();
         let folder = self.0.0.layout.tags().join(name_table::repository_path(repository)?);
         for entry in files::entries_if_there(&folder)? {
@@ -137,9 +152,14 @@ impl Names<'_> {
         Ok(found)
     }
 
-    /// All tags, sorted by name. Damaged tags are logged and left out, so that they do not hide the
-    /// rest.
+    /// All tags, also those of roots, sorted by name. Damaged tags are logged and left out, so that
+    /// they do not hide the rest.
     pub fn list(&self) -> Vec<TagEntry> {
+        self.with_roots(self.list_here(), |root| root.list_here())
+    }
+
+    /// The tags of this store without those of its roots, as [`Names::list`].
+    pub fn list_here(&self) -> Vec<TagEntry> {
         let found = walk(&self.0.0.layout.tags());
         for error in found.damaged.iter().map(|(_, error)| error).chain(&found.unreadable) {
             tracing::warn!("{error}");

@@ -31,9 +31,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use content::{Algorithm, Descriptor, Digest};
 
-use crate::collect::{any_in_shelves, each_in_shelves};
 use crate::collection_lock::Hold;
 use crate::layout::{create_rare_shelf, create_shelves};
+use crate::shelves::{any_in_shelves, each_in_shelves};
 use crate::sync::atomic::Ordering;
 use crate::tier_entry::{move_if_there, parent, read, set_time};
 use crate::{Blobs, CrashPoint, Error, Store, files};

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use content::{Digest, Hasher};
 
 use crate::layout::StoreLayout;
-use crate::{Blobs, Error, Names, Store, files, history, leases, links, name_table, tags};
+use crate::{BlobFile, Blobs, Error, Names, Store, files, history, leases, links, name_table, tags};
 
 /// The kind of note with the time (Unix seconds) of the last successful check of a blob.
 const NOTE: &str = "verified";
@@ -26,7 +26,7 @@ pub enum Verified {
     /// The blob does not exist.
     Missing,
     /// The blob lies in another file, which was changed, moved or removed: see
-    /// [`Blobs::source_error`].
+    /// [`Blobs::missing_reason`].
     SourceLost,
     /// Only the tier has the blob, in the expected size. Its bytes are verified when they are
     /// copied back.
@@ -87,40 +87,27 @@ impl Blobs<'_> {
         size: Option<u64>,
         on_bytes: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Verified, Error> {
-        match self.verify_in_files(digest, size, on_bytes) {
-            Ok(Some(verified)) => Ok(verified),
-            Ok(None) => self.verify_in_tier(digest, size),
-            Err(Error::SourceLost { .. }) => match self.verify_in_tier(digest, size)? {
-                Verified::Missing => Ok(Verified::SourceLost),
-                other => Ok(other),
-            },
-            Err(error) => Err(error),
-        }
-    }
-
-    fn verify_in_files(
-        self,
-        digest: &Digest,
-        size: Option<u64>,
-        on_bytes: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Option<Verified>, Error> {
-        let Some(blob) = self.0.open_extents(digest)? else { return Ok(None) };
-        if size.is_some_and(|size| size != blob.size()) {
-            return Ok(Some(Verified::WrongSize { actual: blob.size() }));
-        }
-        let mut hasher = Hasher::new(digest.algorithm());
-        blob.each_piece(0, |piece| {
-            hasher.update(piece);
-            if on_bytes(piece.len() as u64) {
-                return Ok(());
+        let (opened, is_lost) = match self.open_extents(digest) {
+            Err(Error::SourceLost { .. }) => (None, true),
+            opened => (opened?, false),
+        };
+        if let Some(blob) = opened.or_else(|| self.open_in_roots(digest)) {
+            match verify_open(&blob, digest, size, on_bytes) {
+                Err(Error::SourceLost { .. }) => return Ok(Verified::SourceLost),
+                verified => return verified,
             }
-            Err(Error::io("go on reading", &self.path(digest), io::ErrorKind::Interrupted))
-        })?;
-        let actual = hasher.finish();
-        Ok(Some(if actual == *digest { Verified::Good } else { Verified::WrongBytes { actual } }))
+        }
+        match self.verify_in_tier(digest, size)? {
+            Verified::Missing if is_lost => Ok(Verified::SourceLost),
+            verified => Ok(verified),
+        }
     }
 
-    fn verify_in_tier(self, digest: &Digest, size: Option<u64>) -> Result<Verified, Error> {
+    /// Looks for a blob in the tier, whose copy is verified only when it comes back.
+    ///
+    /// # Errors
+    /// The tier cannot be read.
+    pub fn verify_in_tier(&self, digest: &Digest, size: Option<u64>) -> Result<Verified, Error> {
         let Some(recorded) = self.size_in_tier(digest)? else { return Ok(Verified::Missing) };
         Ok(match self.0.size_there(digest)? {
             None => Verified::Missing,
@@ -190,6 +177,28 @@ impl Blobs<'_> {
         self.0.ensure_writable()?;
         files::remove(&self.0.0.layout.damaged().join(digest.hex()))
     }
+}
+
+/// Reads an open blob and hashes it.
+fn verify_open(
+    blob: &BlobFile,
+    digest: &Digest,
+    size: Option<u64>,
+    on_bytes: &mut dyn FnMut(u64) -> bool,
+) -> Result<Verified, Error> {
+    if size.is_some_and(|size| size != blob.size()) {
+        return Ok(Verified::WrongSize { actual: blob.size() });
+    }
+    let mut hasher = Hasher::new(digest.algorithm());
+    blob.each_piece(0, |piece| {
+        hasher.update(piece);
+        if on_bytes(piece.len() as u64) {
+            return Ok(());
+        }
+        Err(Error::io("go on reading", Path::new(&digest.hex()), io::ErrorKind::Interrupted))
+    })?;
+    let actual = hasher.finish();
+    Ok(if actual == *digest { Verified::Good } else { Verified::WrongBytes { actual } })
 }
 
 impl Names<'_> {

@@ -172,19 +172,15 @@ impl BlobSink for StoreSink<'_> {
 
 /// A blob that stays in local files.
 struct StoreInPlaceBlob<'a> {
-    library: &'a Library,
+    target: &'a StoreTarget<'a>,
     header: Vec<u8>,
     extents: Vec<Extent>,
-    /// The files of the extents.
-    files: Vec<AdoptedFile>,
 }
 
 impl InPlaceBlob for StoreInPlaceBlob<'_> {
-    fn commit(self: Box<Self>, digest: &Digest) -> Result<(), content::Error> {
-        for file in &self.files {
-            file.ensure_unchanged()?;
-        }
-        Ok(self.library.blobs().refer(digest, &self.header, &self.extents)?)
+    fn commit(self: Box<Self>, on_bytes: &mut dyn FnMut(u64) -> bool) -> Result<(Digest, bool), content::Error> {
+        let StoreTarget { library, guard, .. } = self.target;
+        Ok(library.blobs().refer(&self.header, &self.extents, guard, on_bytes)?)
     }
 }
 
@@ -196,21 +192,16 @@ impl Target for StoreTarget<'_> {
     ) -> Result<Option<Box<dyn InPlaceBlob + 'b>>, content::Error> {
         let Some(adopted) = &self.adopted else { return Ok(None) };
         let mut adopted = adopted.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut extents, mut files): (Vec<Extent>, Vec<AdoptedFile>) = (Vec::new(), Vec::new());
+        let mut extents = Vec::new();
         for (part, size) in parts {
-            let file = match adopted.get(part.path) {
-                Some(file) => file,
-                None => {
-                    let new = self.library.blobs().adopt_file(part.path, part.file)?;
-                    adopted.entry(part.path.to_owned()).or_insert(new)
-                }
-            };
-            extents.push(Extent { file: Arc::clone(file.stored()), offset: part.offset, size: *size });
-            if files.last().is_none_or(|last| !Arc::ptr_eq(last.stored(), file.stored())) {
-                files.push(file.clone());
+            if !adopted.contains_key(part.path) {
+                let new = self.library.blobs().adopt_file(part.path, part.file)?;
+                adopted.insert(part.path.to_owned(), new);
             }
+            let file = &adopted[part.path];
+            extents.push(Extent { file: Arc::clone(file.stored()), offset: part.offset, size: *size });
         }
-        Ok(Some(Box::new(StoreInPlaceBlob { library: self.library, header: header.to_vec(), extents, files })))
+        Ok(Some(Box::new(StoreInPlaceBlob { target: self, header: header.to_vec(), extents })))
     }
 
     fn may_have(&self, name: &str, size: u64) -> bool {

@@ -71,6 +71,11 @@ impl Library {
         self.store.free_space()
     }
 
+    /// Returns the folders of the roots, in the order in which they are read.
+    pub fn roots(&self) -> Vec<&Path> {
+        self.store.roots()
+    }
+
     /// Whether nothing can be written to the store.
     pub fn is_read_only(&self) -> bool {
         self.store.is_read_only()

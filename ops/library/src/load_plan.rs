@@ -162,7 +162,7 @@ impl PlanFiles {
             let (name, digest, expected) = (layer.name().unwrap_or("layer"), layer.digest(), layer.size());
             let size = library.store.blobs().size(digest)?;
             let Some(size) = size else {
-                if let Some(lost) = library.store.blobs().source_error(digest)? {
+                if let Some(lost) = library.store.blobs().missing_reason(digest)? {
                     return Err(lost.into());
                 }
                 bail!("blob `{digest}` of `{name}` is missing; create or pull the model again");

@@ -162,11 +162,25 @@ impl Library {
         self.unlink(tag)
     }
 
+    /// [`Library::remove`], but only if the name was not given to another model since it was read
+    /// as `tag`. Returns whether it was removed.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub fn remove_unchanged(&self, tag: &TagEntry) -> Result<bool> {
+        let removed = self.store.names().remove_unchanged(tag)?;
+        if removed {
+            self.recent.forget(&tag.digest);
+            self.unlink(tag)?;
+        }
+        Ok(removed)
+    }
+
     /// Removes a model that has lost its tag from its repository, where a client of the registry
     /// pushed it, unless another tag in the repository names it.
     fn unlink(&self, tag: &TagEntry) -> Result<()> {
         let Some((repository, _)) = tag.name.rsplit_once(':') else { return Ok(()) };
-        if !self.store.names().of_repository(repository)?.iter().any(|other| other.digest == tag.digest) {
+        if !self.store.names().of_repository_here(repository)?.iter().any(|other| other.digest == tag.digest) {
             self.unlink_document(repository, &tag.digest, SystemTime::now())?;
         }
         Ok(())

@@ -51,7 +51,7 @@ impl Library {
     /// # Errors
     /// The first missing blob, with advice on how to repair it.
     pub fn ensure_whole(&self, model: &Model) -> Result<()> {
-        ensure_none_missing(model, self.first_missing(&model.manifest)?)
+        ensure_none_missing(self, model, self.first_missing(&model.manifest)?)
     }
 
     /// Returns a model that another one is to be derived from, and checks that all its blobs exist.
@@ -59,7 +59,7 @@ impl Library {
     pub fn find_complete(&self, guard: &Guard, reference: &ModelRef) -> Result<Model> {
         let model = self.find(reference)?;
         guard.keep(model.manifest.digest())?;
-        ensure_none_missing(&model, keep_parts(guard, &model.manifest)?)?;
+        ensure_none_missing(self, &model, keep_parts(guard, &model.manifest)?)?;
         Ok(model)
     }
 
@@ -98,9 +98,12 @@ fn first_missing(
     Ok(None)
 }
 
-fn ensure_none_missing(model: &Model, missing: Option<RequiredBlob>) -> Result<()> {
+fn ensure_none_missing(library: &Library, model: &Model, missing: Option<RequiredBlob>) -> Result<()> {
     if let Some(need) = missing {
         let digest = need.descriptor.digest;
+        if let Some(lost) = library.blobs().missing_reason(&digest)? {
+            return Err(lost.into());
+        }
         bail!("blob `{digest}` of `{}` is damaged or missing; run `lode repair {}`", need.layer, model.name);
     }
     Ok(())

@@ -21,7 +21,7 @@ impl Library {
         if !self.store.names().unlink_unless_renewed(repository, LinkKind::Manifest, document, until)? {
             return Ok(false);
         }
-        let tagged = self.store.names().of_repository(repository)?.into_iter().map(|tag| tag.digest).collect();
+        let tagged = self.store.names().of_repository_here(repository)?.into_iter().map(|tag| tag.digest).collect();
         // Clients push a document after its parts, so parts pushed after it belong to another
         // document.
         let until = linked.unwrap_or(until);

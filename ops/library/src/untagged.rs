@@ -34,7 +34,7 @@ impl Library {
     /// document in its repository contains it or is its subject, as with signatures.
     pub fn linked(&self) -> Result<Vec<UntaggedManifest>> {
         let tagged: HashSet<(String, Digest)> =
-            self.store.names().list().into_iter().filter_map(|tag| in_repository(&tag)).collect();
+            self.store.names().list_here().into_iter().filter_map(|tag| in_repository(&tag)).collect();
         self.store.names().check()?;
         let documents = self.store.names().linked_documents();
         let here: HashSet<(String, Digest)> =

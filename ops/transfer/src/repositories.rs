@@ -65,6 +65,14 @@ fn referring(library: &Library, repository: &str, blob: &Digest) -> Result<Optio
             return Ok(Some(document));
         }
     }
+    // The index does not know the documents of roots.
+    for tag in library.names().of_repository(repository)? {
+        let is_in_root = library.names().root_of(&tag.name).is_some();
+        let has = |needs: Vec<library::RequiredBlob>| needs.iter().any(|need| need.descriptor.digest == *blob);
+        if is_in_root && library.needs(&tag.digest).is_ok_and(has) {
+            return Ok(Some(tag.digest));
+        }
+    }
     Ok(None)
 }
 
@@ -385,7 +393,7 @@ impl RepositoryUpkeep for Repositories {
         let repository = key(of)?;
         self.blocking(move |library| {
             let mut tags = Vec::new();
-            for tag in library.names().of_repository(&repository)? {
+            for tag in library.names().of_repository_here(&repository)? {
                 let Some((_, name)) = tag.name.rsplit_once(':') else { continue };
                 let is_pinned = library.names().is_pinned(&tag.name)?;
                 tags.push(ListedTag { name: name.to_owned(), digest: tag.digest, set: tag.modified, is_pinned });
@@ -401,7 +409,7 @@ impl RepositoryUpkeep for Repositories {
         self.blocking(move |library| {
             let mut pushed: BTreeMap<Digest, SystemTime> = BTreeMap::new();
             // Local models have a tag and no link.
-            for tag in library.names().of_repository(&repository)? {
+            for tag in library.names().of_repository_here(&repository)? {
                 pushed.entry(tag.digest).and_modify(|time| *time = tag.modified.max(*time)).or_insert(tag.modified);
             }
             for digest in library.names().links(&repository, LinkKind::Manifest)? {
@@ -438,7 +446,7 @@ impl RepositoryUpkeep for Repositories {
     async fn remove_untagged(&self, of: &Repository, manifest: &ListedManifest) -> Result<Removal, Error> {
         let (repository, manifest) = (key(of)?, manifest.clone());
         self.blocking(move |library| {
-            let tags = library.names().of_repository(&repository)?;
+            let tags = library.names().of_repository_here(&repository)?;
             if tags.iter().any(|tag| tag.digest == manifest.digest) {
                 return Ok(Removal::NotThere);
             }

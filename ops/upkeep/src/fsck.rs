@@ -92,6 +92,10 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
     let mut blobs: BTreeMap<Digest, u64> = library.blobs().list().into_iter().collect();
     blobs.extend(users.iter().filter(|(_, user)| user.is_required).map(|(digest, user)| (*digest, user.size)));
     blobs.retain(|digest, _| !damaged.contains_key(digest));
+    if !matches!(selection, Selection::Blobs(_)) {
+        // Roots are checked where they are written.
+        blobs.retain(|digest, _| !library.blobs().is_only_in_root(digest));
+    }
     if !matches!(selection, Selection::All | Selection::Blobs(_)) {
         // The tier is not read, so a sample would never get beyond its blobs.
         let is_in_tier = |digest: &Digest| {

@@ -55,7 +55,7 @@ pub struct UnusedModel {
 /// The store cannot be read.
 pub fn plan_prune(library: &Library, options: &PruneOptions) -> Result<PrunePlan> {
     let mut models = Vec::new();
-    for tag in library.names().list() {
+    for tag in library.names().list_here() {
         let Some(limit) = options.older_than else { break };
         let used = library.last_used(&tag)?;
         let old = options.now.duration_since(used).is_ok_and(|age| age >= limit);
@@ -89,7 +89,7 @@ impl PrunePlan {
     pub fn execute(&self, library: &Library) -> Result<Collected> {
         for model in &self.models {
             let tag =
-                library.names().list().into_iter().find(|tag| tag.name == model.key && tag.digest == model.digest);
+                library.names().list_here().into_iter().find(|tag| tag.name == model.key && tag.digest == model.digest);
             if let Some(tag) = tag.filter(|tag| matches!(library.names().is_pinned(&tag.name), Ok(false))) {
                 library.remove(&tag)?;
                 tracing::info!(model = model.name, "removed: not used for long");

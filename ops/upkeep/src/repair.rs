@@ -191,7 +191,7 @@ fn roots(library: &Library, model: Option<&ModelRef>) -> Result<Vec<Root>> {
         return Ok(vec![Root { model: tag.name.parse()?, digest: tag.digest, is_whole: true }]);
     }
     let mut named: Vec<(String, Digest, bool)> =
-        library.names().list().into_iter().map(|tag| (tag.name, tag.digest, true)).collect();
+        library.names().list_here().into_iter().map(|tag| (tag.name, tag.digest, true)).collect();
     let tagged: HashSet<Digest> = named.iter().map(|(_, digest, _)| *digest).collect();
     let linked = library.names().linked_documents().into_iter().filter(|linked| !tagged.contains(&linked.digest));
     named.extend(linked.map(|linked| (format!("{}@{}", linked.repository, linked.digest), linked.digest, false)));
@@ -280,7 +280,7 @@ fn copied_back(library: &Library, digest: &Digest) -> Result<Option<u64>> {
     library.blobs().retry_damaged_in_tier(digest)?;
     // Held, so that a file that is added meanwhile stays on the disk.
     let _held = library.hold(vec![*digest]);
-    let verified = library.blobs().verify(digest, None, &mut |_| true)?;
+    let verified = library.blobs().verify_in_tier(digest, None)?;
     if library.blobs().size_on_disk(digest)?.is_some() {
         return Ok(None);
     }

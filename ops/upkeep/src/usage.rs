@@ -35,6 +35,8 @@ pub struct DiskUsage {
     pub tier_bytes: u64,
     /// Bytes of blobs that lie in other files: adopted models.
     pub adopted_bytes: u64,
+    /// Bytes of the models' blobs that are only in roots.
+    pub root_bytes: u64,
     /// Free bytes on the disk.
     pub free_bytes: u64,
 }
@@ -134,13 +136,8 @@ pub fn usage(library: &Library) -> Result<DiskUsage> {
         }
         found.push((tag, digests));
     }
-    let mut adopted: HashMap<Digest, u64> = HashMap::new();
-    let unreadable = library.blobs().each_in_files(|digest, size| {
-        adopted.insert(digest, size);
-    });
-    for error in unreadable {
-        tracing::warn!("{error}");
-    }
+    let adopted = adopted_blobs(library);
+    let in_root = |digest: &Digest| library.blobs().size_in_roots(digest);
     let size = |digest: &Digest| blobs.get(digest).copied().unwrap_or(0);
     let mut models = Vec::with_capacity(found.len());
     for (tag, digests) in &found {
@@ -161,19 +158,17 @@ pub fn usage(library: &Library) -> Result<DiskUsage> {
     models.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.name.cmp(&b.name)));
     let versions = blobs_of_versions(library);
     let linked = blobs_of_untagged(library, &names_of);
-    let (mut version_bytes, mut linked_bytes, mut unreferenced_bytes, mut tier_bytes) = (0, 0, 0, 0);
-    for error in library.blobs().each_only_in_tier(|_, size| tier_bytes += size) {
-        tracing::warn!("{error}");
-    }
-    for (digest, size) in &blobs {
+    let tier_bytes = bytes_only_in_tier(library);
+    let [mut version_bytes, mut linked_bytes, mut unreferenced_bytes] = [0; 3];
+    for (digest, size) in blobs.iter().filter(|(digest, _)| !names_of.contains_key(digest)) {
         let group = match digest {
-            named if names_of.contains_key(named) => continue,
             old if versions.contains(old) => &mut version_bytes,
             sent if linked.contains(sent) => &mut linked_bytes,
             _ => &mut unreferenced_bytes,
         };
         *group += size;
     }
+    let is_elsewhere = |digest: &&Digest| !blobs.contains_key(digest) && !adopted.contains_key(digest);
     Ok(DiskUsage {
         models,
         families,
@@ -186,8 +181,29 @@ pub fn usage(library: &Library) -> Result<DiskUsage> {
         damaged_bytes: library.blobs().damaged_bytes()?,
         tier_bytes,
         adopted_bytes: adopted.values().sum(),
+        root_bytes: names_of.keys().filter(is_elsewhere).filter_map(in_root).sum(),
         free_bytes: library.free_space()?,
     })
+}
+
+fn bytes_only_in_tier(library: &Library) -> u64 {
+    let mut bytes = 0;
+    for error in library.blobs().each_only_in_tier(|_, size| bytes += size) {
+        tracing::warn!("{error}");
+    }
+    bytes
+}
+
+/// Returns the blobs that lie in other files, with their sizes in bytes.
+fn adopted_blobs(library: &Library) -> HashMap<Digest, u64> {
+    let mut adopted = HashMap::new();
+    let unreadable = library.blobs().each_in_files(|digest, size| {
+        adopted.insert(digest, size);
+    });
+    for error in unreadable {
+        tracing::warn!("{error}");
+    }
+    adopted
 }
 
 /// Returns the usage by family. `models` corresponds to `found` in its order; `names_of` maps a

@@ -75,7 +75,7 @@ pub(crate) fn complaint(
 
 /// Says why a blob is missing: the file in which it lay was lost, if there is one.
 pub(crate) fn missing(library: &Library, digest: &Digest) -> String {
-    match library.blobs().source_error(digest) {
+    match library.blobs().missing_reason(digest) {
         Ok(None) => "it is missing".to_owned(),
         Ok(Some(error)) | Err(error) => error.to_string(),
     }

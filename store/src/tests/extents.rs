@@ -3,7 +3,6 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use content::Digest;
@@ -31,16 +30,10 @@ struct Adopted {
 fn adopt(store: &Store, path: &Path, header: &[u8], places: &[(u64, u64)]) -> Result<Digest, Error> {
     let file = File::open(path).expect("the source");
     let adopted = store.blobs().adopt_file(path, &file)?;
-    let content = fs::read(path).expect("the source");
-    let mut bytes = header.to_vec();
-    for (offset, size) in places {
-        bytes.extend(&content[*offset as usize..(*offset + *size) as usize]);
-    }
-    let digest = Digest::of(&bytes);
     let extent = |(offset, size): &(u64, u64)| Extent { file: adopted.stored().clone(), offset: *offset, size: *size };
-    adopted.ensure_unchanged()?;
-    store.blobs().refer(&digest, header, &places.iter().map(extent).collect::<Vec<_>>())?;
-    Ok(digest)
+    let extents: Vec<Extent> = places.iter().map(extent).collect();
+    let guard = store.guard();
+    Ok(store.blobs().refer(header, &extents, &guard, &mut |_| true)?.0)
 }
 
 fn adopted() -> Adopted {
@@ -71,7 +64,7 @@ impl Adopted {
         assert_eq!(self.verify(), Verified::SourceLost, "{reason}");
         let text = self.read().expect_err(reason).to_string();
         assert!(text.contains(self.source.to_str().expect("text")) && text.contains(reason), "{text}");
-        let known = self.store.blobs().source_error(&self.digest).expect("an entry").map(|error| error.to_string());
+        let known = self.store.blobs().missing_reason(&self.digest).expect("an entry").map(|error| error.to_string());
         assert_eq!(known, Some(text));
     }
 }
@@ -113,11 +106,12 @@ fn an_entry_outlives_the_process() {
     assert_eq!(store.blobs().open(&digest).expect("the blob").read(0..100).expect("bytes"), BLOB);
 }
 
+type Change = fn(&Path, &[u8]);
+
 #[test]
 fn changes_of_the_source_are_noticed() {
     let other = b"....WEIGHTS....more....";
     assert_eq!(other.len(), CONTENT.len());
-    type Change = fn(&Path, &[u8]);
     let changes: [(&str, Change); 4] = [
         ("changed", |path, other| fs::write(path, other).expect("a write")),
         ("changed", |path, other| fs::write(path, &other[..20]).expect("a write")),
@@ -167,12 +161,12 @@ fn a_blob_in_doubt_is_hashed_again() {
 #[test]
 fn a_file_comes_before_an_entry() {
     let it = adopted();
-    assert!(it.store.blobs().own(&it.digest).expect("a copy"));
+    assert!(it.store.blobs().copy_here(&it.digest).expect("a copy"));
     assert_eq!(it.store.blobs().list(), [(it.digest, 18)]);
-    assert!(!it.store.blobs().own(&it.digest).expect("a look"), "the store has it");
+    assert!(!it.store.blobs().copy_here(&it.digest).expect("a look"), "the store has it");
     fs::remove_file(&it.source).expect("removed");
     assert_eq!((it.size(), it.read().expect("bytes")), (Some(18), BLOB.to_vec()));
-    assert_eq!(it.store.blobs().source_error(&it.digest).expect("a look").map(|error| error.to_string()), None);
+    assert_eq!(it.store.blobs().missing_reason(&it.digest).expect("a look").map(|error| error.to_string()), None);
     // A commit of the same bytes removes an entry, too.
     let it = adopted();
     put(&it.store, BLOB);
@@ -257,8 +251,13 @@ fn a_file_that_changes_while_it_is_hashed_is_refused() {
     let it = adopted();
     let file = File::open(&it.source).expect("the source");
     let adopted = it.store.blobs().adopt_file(&it.source, &file).expect("a file");
+    let extents = [Extent { file: adopted.stored().clone(), offset: 0, size: 5 }];
+    let refer = |on_bytes: &mut dyn FnMut(u64) -> bool| {
+        it.store.blobs().refer(b"", &extents, &it.store.guard(), on_bytes).map_err(|error| error.to_string())
+    };
+    assert!(refer(&mut |_| false).is_err(), "the caller has canceled");
     fs::write(&it.source, b"other").expect("a write");
-    let error = adopted.ensure_unchanged().expect_err("it was changed").to_string();
+    let error = refer(&mut |_| true).expect_err("it was changed");
     assert!(error.contains("was changed"), "{error}");
 }
 
@@ -286,6 +285,7 @@ fn sizes_of_adopted_blobs_are_listed() {
     assert!(it.store.blobs().each_in_files(|digest, size| all.push((digest, size))).is_empty());
     assert_eq!(all, [(it.digest, 18)]);
     assert_eq!(it.store.blobs().totals(), (0, 0));
-    let identity = it.store.blobs().extents(&it.digest).expect("a look").expect("extents").files().to_vec();
-    assert_eq!(identity.iter().map(|file: &Arc<_>| file.path().to_owned()).collect::<Vec<_>>(), [it.source.clone()]);
+    let extents = it.store.blobs().extents(&it.digest).expect("a look").expect("extents");
+    let paths: Vec<&Path> = extents.files().iter().map(|file| file.path()).collect();
+    assert_eq!(paths, [it.source.as_path()]);
 }
