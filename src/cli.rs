@@ -34,6 +34,7 @@ mod prefetch;
 mod progress;
 mod quiet;
 mod registry;
+mod relocate;
 mod run;
 mod search;
 mod serve;
@@ -174,7 +175,9 @@ enum Command {
     Perplexity(perplexity::PerplexityArguments),
     /// Check names, manifests and blobs for damage
     Fsck(fsck::FsckArguments),
-    /// Copy the tensors of an adopted model into the store
+    /// Move models to another store of `LODE_ROOTS`, such as one on a slower disk
+    Move(relocate::MoveArguments),
+    /// Copy an adopted model, or one of `LODE_ROOTS`, into the store
     Own {
         #[arg(add = ArgValueCompleter::new(completion::models))]
         model: String,
@@ -311,6 +314,7 @@ async fn upkeep(config: &Config, command: Command) -> Result<()> {
         Command::Diff(arguments) => diff::run(config, &arguments).await,
         Command::Plan(arguments) => plan::run(config, &arguments).await,
         Command::Fsck(arguments) => fsck::run(config, &arguments).await,
+        Command::Move(arguments) => relocate::run(config, &arguments).await,
         Command::Own { model } => fsck::own(config, model).await,
         Command::Repair { model } => fsck::repair(config, model).await,
         Command::Gc { dry_run } => keep::gc(config, dry_run).await,

@@ -40,8 +40,8 @@ pub use sharing::{Adapter, LineageResponse, Relative, SharedBlob, SharingModel, 
 pub use socket::SocketResponse;
 pub use tier::{TierModel, TierMoveReport, TierMoveRequest, TierRecallReport, TierRecallRequest, TierResponse};
 pub use upkeep::{
-    DuFamily, DuModel, DuResponse, FsckReport, FsckRequest, OwnReport, OwnRequest, Problem, RepairReport,
-    RepairRequest, RepairedBlob, Sample, Step,
+    DuFamily, DuModel, DuResponse, FsckReport, FsckRequest, MoveReport, MoveRequest, OwnReport, OwnRequest, Problem,
+    RelocatedModel, RepairReport, RepairRequest, RepairedBlob, Sample, Step,
 };
 pub use upload::UploadResponse;
 pub use values::{ValuesRequest, ValuesResponse};

@@ -11,7 +11,10 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Use models", &["run", "launch", "ps", "stop", "ui"]),
     ("Get and make models", &["pull", "prefetch", "search", "create", "adopt", "list", "show", "cp", "rm"]),
     ("Share models", &["push", "login", "logout", "save", "load", "export"]),
-    ("Versions and space", &["history", "rollback", "pin", "unpin", "du", "own", "diff", "prune", "gc", "tier"]),
+    (
+        "Versions and space",
+        &["history", "rollback", "pin", "unpin", "du", "move", "own", "diff", "prune", "gc", "tier"],
+    ),
     ("Examine", &["plan", "perplexity", "doctor", "fsck", "repair"]),
     ("Daemon", &["serve", "registry", "shutdown", "version", "key", "htpasswd", "completions", "help"]),
 ];

@@ -27,10 +27,8 @@ pub(super) async fn run(config: &Config, models: &[String], format: Format) -> R
         [model.name.clone()].into_iter().chain(sizes).chain([pinned.to_owned()]).collect()
     };
     let rows: Vec<Vec<String>> = usage.models.iter().map(row).collect();
-    match has_adopted {
-        true => table(&["NAME", "SIZE", "UNIQUE", "SHARED", "ADOPTED", ""], &rows),
-        false => table(&["NAME", "SIZE", "UNIQUE", "SHARED", ""], &rows),
-    }
+    let adopted = has_adopted.then_some("ADOPTED");
+    table(&["NAME", "SIZE", "UNIQUE", "SHARED"].into_iter().chain(adopted).chain([""]).collect::<Vec<_>>(), &rows);
     if !models.is_empty() {
         return Ok(());
     }
@@ -44,6 +42,7 @@ pub(super) async fn run(config: &Config, models: &[String], format: Format) -> R
         ("damaged and set aside", usage.damaged_bytes),
         ("only in the tier", usage.tier_bytes),
         ("adopted, in other files", usage.adopted_bytes),
+        ("only in roots", usage.root_bytes),
         ("free on the disk", usage.free_bytes),
     ] {
         println!("{what:<40} {}", size(bytes));

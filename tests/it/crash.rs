@@ -20,14 +20,19 @@ async fn generates(server: &Server, model: &str) {
     server.ask("/api/generate", &request).await;
 }
 
+/// The points that a create passes that leaves the tensors where they are.
+fn adoption() -> impl Iterator<Item = (store::CrashPoint, bool)> {
+    store::CrashPoint::CREATE.into_iter().chain(store::CrashPoint::ADOPT).map(|point| (point, true))
+}
+
 #[tokio::test]
 async fn at_every_step_of_a_commit() {
     let other = variant(1);
-    for point in store::CrashPoint::CREATE {
+    for (point, in_place) in store::CrashPoint::CREATE.map(|point| (point, false)).into_iter().chain(adoption()) {
         let mut server = Server::start(&[]).await;
         server.create("before", &tiny_model()).await;
         server = server.restart(&[("LODE_CRASH_AT", point.name())]).await;
-        let request = json!({"model": "after", "path": other.path()});
+        let request = json!({"model": "after", "path": other.path(), "in_place": in_place});
         // The connection breaks when the daemon dies. A client that disconnected earlier would
         // cancel the create.
         if let Ok(response) = server.http.post(server.url("/api/create")).json(&request).send().await {
@@ -42,7 +47,8 @@ async fn at_every_step_of_a_commit() {
         if names.contains(&"after:latest".to_owned()) {
             generates(&server, "after").await;
         }
-        server.create("after", other.path()).await;
+        let lines = server.lines("/api/create", &request).await;
+        assert_eq!(lines.last().expect("a line")["status"], "success", "{lines:?}");
         generates(&server, "after").await;
         generates(&server, "before").await;
     }

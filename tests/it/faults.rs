@@ -70,6 +70,7 @@ impl Bench {
         let plain = Server::start(&[]).await;
         let mut environment = shim.environment(&plain.home());
         environment.push(("LODE_LOG", "warn".to_owned()));
+        environment.push(("LODE_ROOTS", operation::root(&plain).to_str().expect("UTF-8").to_owned()));
         let server = plain.restart(&borrowed(&environment)).await;
         let peer = Server::start(&[("LODE_LOG", "warn")]).await;
         operation::prepare(&server, &peer).await;

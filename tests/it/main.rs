@@ -67,6 +67,7 @@ mod real_registry;
 mod reliability;
 mod replicas;
 mod rerank;
+mod roots;
 mod rust_source;
 mod safetensors_corpus;
 #[cfg(target_os = "linux")]

@@ -97,6 +97,51 @@ pub struct RepairReport {
     pub failed: Vec<Problem>,
 }
 
+/// Body of `POST /api/lode/move`: `models` or `unused`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoveRequest {
+    /// Folder of the root to move to.
+    pub to: String,
+    /// Move these models.
+    #[serde(default)]
+    pub models: Vec<String>,
+    /// Move all models that were not used for this number of seconds. Pinned and loaded models
+    /// stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unused: Option<u64>,
+    /// Only report the models that would move.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Make a store in the folder if it has none.
+    #[serde(default)]
+    pub create: bool,
+}
+
+/// Result of `POST /api/lode/move`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MoveReport {
+    /// The models that moved, or would move.
+    pub models: Vec<RelocatedModel>,
+    /// Number of blobs that were copied; the root had the others. 0 in a dry run.
+    pub blobs: u64,
+    /// Bytes of these blobs.
+    pub bytes: u64,
+    /// Why further models stay.
+    pub failed: Vec<String>,
+}
+
+/// A model that moves to a root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RelocatedModel {
+    /// Name of the model.
+    pub name: String,
+    /// Time of its last use (RFC 3339).
+    pub used: String,
+    /// Bytes of its blobs.
+    pub bytes: u64,
+}
+
 /// Body of `POST /api/lode/own`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -155,6 +200,9 @@ pub struct DuResponse {
     /// Bytes of blobs that lie in other files: tensors of adopted models.
     #[serde(default)]
     pub adopted_bytes: u64,
+    /// Bytes of the models' blobs that are only in roots (`LODE_ROOTS`).
+    #[serde(default)]
+    pub root_bytes: u64,
     /// Free bytes on the disk.
     pub free_bytes: u64,
 }

@@ -12,6 +12,7 @@ use super::null::or_default;
 use crate::shapes;
 
 /// Body of `POST /api/create`.
+#[expect(clippy::struct_excessive_bools, reason = "fields of a document")]
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]

@@ -1,11 +1,11 @@
-//! `/api/lode/fsck`, `repair`, `own`, `du`.
+//! `/api/lode/fsck`, `repair`, `own`, `move`, `du`.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use api::lode::{
-    DuFamily, DuModel, DuResponse, FsckReport, FsckRequest, OwnReport, OwnRequest, Problem, RepairReport,
-    RepairRequest, RepairedBlob, Sample,
+    DuFamily, DuModel, DuResponse, FsckReport, FsckRequest, MoveReport, MoveRequest, OwnReport, OwnRequest, Problem,
+    RelocatedModel, RepairReport, RepairRequest, RepairedBlob, Sample,
 };
 use axum::Json;
 use axum::extract::State;
@@ -13,14 +13,14 @@ use axum::response::Response;
 use content::{Descriptor, Digest, Observer};
 use manifests::ModelRef;
 use transfer::{Hosts, Refetch, Upstream};
-use upkeep::{DiskUsage, Fetcher, Selection};
+use upkeep::{DiskUsage, Fetcher, RelocateOptions, Relocated, Selection};
 
 use super::stepwise;
 use crate::body::Body;
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::model_documents::timestamp;
-use crate::models::{blocking, find_named};
+use crate::models::{blocking, find_named, named};
 
 pub(crate) async fn fsck(State(daemon): State<Daemon>, Body(request): Body<FsckRequest>) -> Result<Response, Failed> {
     let selection = match (request.sample, request.since, request.model) {
@@ -72,6 +72,41 @@ pub(crate) async fn own(State(daemon): State<Daemon>, Body(request): Body<OwnReq
     stepwise(&daemon, "copying tensors", move |library, observer| {
         let copied = upkeep::own(library, &model, observer)?;
         Ok(OwnReport { blobs: copied.blobs, bytes: copied.bytes })
+    })
+    .await
+}
+
+/// Moves models to a root.
+pub(crate) async fn relocate(
+    State(daemon): State<Daemon>,
+    Body(request): Body<MoveRequest>,
+) -> Result<Response, Failed> {
+    if request.models.is_empty() != request.unused.is_some() {
+        return Err(Failed::bad_request("give either 'models', or 'unused', a number of seconds"));
+    }
+    let options = RelocateOptions {
+        root: request.to.into(),
+        models: request.models.iter().map(|model| Ok(named(model)?)).collect::<Result<_, Failed>>()?,
+        unused: request.unused.map(Duration::from_secs),
+        now: SystemTime::now(),
+        loaded: daemon.scheduler.loaded().into_iter().map(|loaded| loaded.key.model).collect(),
+        makes_store: request.create,
+    };
+    stepwise(&daemon, "moving models", move |library, observer| {
+        let plan = upkeep::plan_relocation(library, &options)?;
+        let moved = if request.dry_run { Relocated::default() } else { plan.execute(library, observer)? };
+        let is_listed = |model: &&upkeep::RelocatedModel| request.dry_run || moved.models.contains(&model.name);
+        let model = |model: &upkeep::RelocatedModel| RelocatedModel {
+            name: model.name.clone(),
+            used: timestamp(model.used),
+            bytes: model.bytes,
+        };
+        Ok(MoveReport {
+            models: plan.models.iter().filter(is_listed).map(model).collect(),
+            blobs: moved.copied.blobs,
+            bytes: moved.copied.bytes,
+            failed: moved.failed,
+        })
     })
     .await
 }
@@ -151,6 +186,7 @@ fn measured(usage: DiskUsage) -> DuResponse {
         damaged_bytes: usage.damaged_bytes,
         tier_bytes: usage.tier_bytes,
         adopted_bytes: usage.adopted_bytes,
+        root_bytes: usage.root_bytes,
         free_bytes: usage.free_bytes,
     }
 }

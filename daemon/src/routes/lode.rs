@@ -3,11 +3,11 @@
 use api::lode::{
     DiffRequest, DiffResponse, DuResponse, ExportChecked, ExportRequest, FsckReport, FsckRequest, GcRequest,
     GcResponse, HistoryResponse, LineageResponse, LinkedResponse, LoadResponse, MarkdownRequest, MarkdownResponse,
-    ModelRequest, OwnReport, OwnRequest, PerplexityRequest, PerplexityResponse, PlanRequest, PlanResponse,
-    PruneRequest, PruneResponse, RegistryResponse, RepairReport, RepairRequest, RetentionRequest, RetentionResponse,
-    RollbackRequest, RollbackResponse, RunningResponse, SaveRequest, SearchRequest, SearchResponse, SharingResponse,
-    SocketResponse, Step, TierMoveReport, TierMoveRequest, TierRecallReport, TierRecallRequest, TierResponse,
-    UploadResponse, ValuesRequest, ValuesResponse,
+    ModelRequest, MoveReport, MoveRequest, OwnReport, OwnRequest, PerplexityRequest, PerplexityResponse, PlanRequest,
+    PlanResponse, PruneRequest, PruneResponse, RegistryResponse, RepairReport, RepairRequest, RetentionRequest,
+    RetentionResponse, RollbackRequest, RollbackResponse, RunningResponse, SaveRequest, SearchRequest, SearchResponse,
+    SharingResponse, SocketResponse, Step, TierMoveReport, TierMoveRequest, TierRecallReport, TierRecallRequest,
+    TierResponse, UploadResponse, ValuesRequest, ValuesResponse,
 };
 use axum::http::Method;
 
@@ -113,6 +113,11 @@ fn upkeep() -> Vec<Route> {
             .takes::<FsckRequest>()
             .lines::<Step<FsckReport>>()
             .served_by(upkeep::fsck),
+        post("/api/lode/move", "Moves models to a root")
+            .needs(Scope::Admin)
+            .takes::<MoveRequest>()
+            .lines::<Step<MoveReport>>()
+            .served_by(upkeep::relocate),
         post("/api/lode/own", "Copies the tensors of an adopted model into the store")
             .needs(Scope::Write)
             .takes::<OwnRequest>()

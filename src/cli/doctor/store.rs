@@ -18,6 +18,7 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
     let there = home.ancestors().find(|folder| folder.exists()).unwrap_or(home);
     let mut findings = vec![folder(home, there), holder(home), space(there)];
     findings.extend(names(home));
+    findings.extend(config.daemon.roots.iter().map(|path| root(path)));
     findings
 }
 
@@ -39,6 +40,24 @@ fn folder(home: &Path, there: &Path) -> Finding {
             "store",
             format!("`{}` cannot be written: {error}", there.display()),
             "run as the folder's owner, change its rights, or choose another folder by LODE_HOME",
+        ),
+    }
+}
+
+/// Checks a further store of `LODE_ROOTS`.
+fn root(path: &Path) -> Finding {
+    let shown = path.display();
+    match Store::looks_like_root(path) {
+        Ok(true) => Finding::ok("root", format!("`{shown}` has a store that can be read")),
+        Ok(false) => Finding::warning(
+            "root",
+            format!("`{shown}` has no store"),
+            "mount it, correct LODE_ROOTS, or make a store there: `lode move MODEL --to FOLDER --create`",
+        ),
+        Err(error) => Finding::failure(
+            "root",
+            format!("`{shown}` cannot be read: {error}"),
+            "mount it, let the daemon's user read it, or take it out of LODE_ROOTS",
         ),
     }
 }

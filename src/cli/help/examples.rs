@@ -47,6 +47,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("pin", &["lode pin mine"]),
     ("unpin", &["lode unpin mine"]),
     ("du", &["lode du", "lode du mine gemma3"]),
+    ("move", &["lode move mine --to /mnt/models", "lode move --unused 30d --to /mnt/models --dry-run"]),
     ("own", &["lode own mine"]),
     ("diff", &["lode diff mine mine:before", "lode diff base tuned --values"]),
     ("plan", &["lode plan gemma3 --ctx 32768", "lode plan gemma3 --gpu 24GiB --kv q8_0 --parallel 4"]),

@@ -10,6 +10,9 @@ use crate::support::{list, tiny_model, variant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Create,
+    Adopt,
+    Own,
+    Move,
     Pull,
     Push,
     Remove,
@@ -39,6 +42,24 @@ const KEPT: &str = "kept";
 pub(super) async fn prepare(server: &Server, peer: &Server) {
     server.create(KEPT, &tiny_model()).await;
     peer.create("theirs", variant(1).path()).await;
+}
+
+/// The request that adopts a model.
+fn in_place(server: &Server) -> Value {
+    let folder = server.home().with_file_name("source");
+    if !folder.is_dir() {
+        let source = variant(3);
+        std::fs::create_dir(&folder).expect("a folder");
+        for path in crate::support::entries(source.path()) {
+            std::fs::copy(&path, folder.join(crate::support::name(&path))).expect("a copy");
+        }
+    }
+    json!({"model": "m", "path": folder, "in_place": true, "stream": false})
+}
+
+/// The root of the daemon's store, which the faults do not concern.
+pub(super) fn root(server: &Server) -> std::path::PathBuf {
+    server.home().with_file_name("root")
 }
 
 /// Returns the reference of a model at the peer.
@@ -103,8 +124,11 @@ async fn runs(server: &Server, model: &str) {
 }
 
 impl Operation {
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Create,
+        Self::Adopt,
+        Self::Own,
+        Self::Move,
         Self::Pull,
         Self::Push,
         Self::Remove,
@@ -120,6 +144,9 @@ impl Operation {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
+            Self::Adopt => "adopt",
+            Self::Own => "own",
+            Self::Move => "move",
             Self::Pull => "pull",
             Self::Push => "push",
             Self::Remove => "rm",
@@ -136,7 +163,16 @@ impl Operation {
     /// Prepares both daemons so that the operation has all of its work to do.
     pub(super) async fn reset(self, server: &Server, peer: &Server) {
         match self {
-            Self::Create | Self::Copy | Self::Quantize => remove(server, "m").await,
+            Self::Create | Self::Adopt | Self::Copy | Self::Quantize => remove(server, "m").await,
+            Self::Own => {
+                remove(server, "m").await;
+                server.ask("/api/create", &in_place(server)).await;
+            }
+            Self::Move => {
+                // The root may not exist.
+                let _ = std::fs::remove_dir_all(root(server));
+                server.create("m", variant(2).path()).await;
+            }
             Self::Pull => remove(server, &at(peer, "theirs")).await,
             Self::Push => {
                 remove(peer, "pushed").await;
@@ -172,6 +208,12 @@ impl Operation {
                 let other = variant(3);
                 asked(server, Method::POST, "/api/create", &json!({"model": "m", "path": other.path()})).await
             }
+            Self::Adopt => asked(server, Method::POST, "/api/create", &in_place(server)).await,
+            Self::Own => asked(server, Method::POST, "/api/lode/own", &json!({"model": "m"})).await,
+            Self::Move => {
+                let request = json!({"models": ["m"], "to": root(server), "create": true});
+                reported(server, "/api/lode/move", &request, |failed| failed.as_str()).await
+            }
             Self::Pull => {
                 let pull = json!({"model": at(peer, "theirs"), "insecure": true});
                 asked(server, Method::POST, "/api/pull", &pull).await
@@ -199,7 +241,9 @@ impl Operation {
     /// Asserts that the operation has taken effect.
     pub(super) async fn verify(self, server: &Server, peer: &Server) {
         match self {
-            Self::Create | Self::Copy | Self::Quantize => runs(server, "m").await,
+            Self::Create | Self::Adopt | Self::Own | Self::Move | Self::Copy | Self::Quantize => {
+                runs(server, "m").await
+            }
             Self::Pull | Self::Repair => runs(server, &at(peer, "theirs")).await,
             Self::Push => runs(peer, "pushed").await,
             Self::Remove => assert!(!names(server).await.contains(&"m".to_owned()), "it is still there"),
@@ -224,25 +268,31 @@ impl Operation {
 
     /// Whether the operation succeeds again after it has taken effect.
     pub(super) fn can_be_repeated(self) -> bool {
-        self != Self::Remove
+        !matches!(self, Self::Remove | Self::Move)
     }
 
     /// Whether an error says that the operation had already taken effect.
     pub(super) fn was_done(self, outcome: &Outcome) -> bool {
-        self == Self::Remove && matches!(outcome, Outcome::Refused(text) if text.contains("not found"))
+        let said = |said: &str| matches!(outcome, Outcome::Refused(text) if text.contains(said));
+        (self == Self::Remove && said("not found")) || (self == Self::Move && said("already"))
     }
 }
 
 /// Repairs a model. A report with failures counts as an error.
 async fn repaired(server: &Server, peer: &Server) -> Outcome {
     let request = json!({"model": at(peer, "theirs")});
-    let response = server.http.post(server.url("/api/lode/repair")).json(&request).send().await;
+    reported(server, "/api/lode/repair", &request, |failed| failed["error"].as_str()).await
+}
+
+/// Makes a request whose last line is a report with failures, each of which has a text.
+async fn reported(server: &Server, path: &str, request: &Value, text_of: fn(&Value) -> Option<&str>) -> Outcome {
+    let response = server.http.post(server.url(path)).json(request).send().await;
     let response = response.expect("the daemon answers");
     let text = response.text().await.unwrap_or_default();
     let last: Value = text.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
     match &last["report"]["failed"] {
         Value::Array(failed) if failed.is_empty() => Outcome::Done,
-        Value::Array(failed) => Outcome::Refused(failed[0]["error"].as_str().unwrap_or_default().to_owned()),
+        Value::Array(failed) => Outcome::Refused(text_of(&failed[0]).unwrap_or_default().to_owned()),
         _ => Outcome::Refused(last["error"].as_str().unwrap_or(&text).to_owned()),
     }
 }

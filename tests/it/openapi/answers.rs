@@ -16,8 +16,9 @@ fn tools() -> Value {
 const OPEN: &str = "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}\
     {% if tools %}{{ tools[0].function.name }}{% endif %}{% if enable_thinking %}<think>{% endif %}";
 
-async fn described(tier: &Path) -> Described {
-    let described = Described::start(&[("LODE_TIER", tier.to_str().expect("UTF-8"))]).await;
+async fn described(tier: &Path, root: &Path) -> Described {
+    let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    let described = Described::start(&[("LODE_TIER", &text(tier)), ("LODE_ROOTS", &text(root))]).await;
     described.server.create("tiny", &tiny_model()).await;
     described.server.create("other", variant(1).path()).await;
     let ranks = variant(2);
@@ -41,15 +42,15 @@ async fn described(tier: &Path) -> Described {
 
 #[tokio::test]
 async fn answers_are_what_the_document_says() {
-    let tier = tempfile::tempdir().expect("a temporary folder");
-    let described = described(tier.path()).await;
+    let (tier, root) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let described = described(tier.path(), root.path()).await;
     creates(&described).await;
     models(&described).await;
     ollama(&described).await;
     openai(&described).await;
     anthropic(&described).await;
     others(&described).await;
-    lode(&described).await;
+    lode(&described, root.path()).await;
     files(&described).await;
     transfers(&described).await;
     service(&described).await;
@@ -210,7 +211,7 @@ async fn anthropic(described: &Described) {
     described.ask("/v1/messages", &json!({"model": "missing", "messages": say, "max_tokens": 1}), 404).await;
 }
 
-async fn lode(described: &Described) {
+async fn lode(described: &Described, root: &Path) {
     described.server.create("tiny", variant(3).path()).await;
     let model = json!({"model": "tiny"});
     let long = "Once upon a time there was a model. ".repeat(8);
@@ -239,6 +240,9 @@ async fn lode(described: &Described) {
         ("/api/lode/fsck", json!({"model": "tiny"}), 200),
         ("/api/lode/fsck", json!({"model": "tiny", "since": 5}), 400),
         ("/api/lode/repair", json!({}), 200),
+        ("/api/lode/own", json!({"model": "tiny"}), 200),
+        ("/api/lode/move", json!({"to": root, "unused": 1_000_000_000, "create": true}), 200),
+        ("/api/lode/move", json!({"to": root}), 400),
         ("/api/lode/tier/move", json!({"after": 1_000_000_000, "dry_run": true}), 200),
         ("/api/lode/tier/move", json!({}), 400),
         ("/api/lode/tier/recall", json!({"models": ["tiny"]}), 200),
