@@ -175,7 +175,7 @@ enum Command {
     Perplexity(perplexity::PerplexityArguments),
     /// Check names, manifests and blobs for damage
     Fsck(fsck::FsckArguments),
-    /// Move models to another store of `LODE_ROOTS`, such as one on a slower disk
+    /// Move models to another store, such as one on a slower disk
     Move(relocate::MoveArguments),
     /// Copy an adopted model, or one of `LODE_ROOTS`, into the store
     Own {

@@ -2,7 +2,7 @@
 
   first_start    from `lode serve` on the synthetic store to the first answer
   start          the same, for a store that was closed
-  page           `/api/tags?limit=100`: the median of pages all over the list
+  page           `/api/tags?limit=100`: the median of pages all over the list, each for the first time
   search         `/api/tags?q=...`: the median of several searches
   collection     `/api/lode/gc`
   requests       the longest request while it runs: pages, manifests and uploads, one after the other

@@ -208,7 +208,7 @@ async fn compared(found: Vec<FoundModel>, client: &Client) -> Result<Vec<Compare
         if model.files.is_ok() {
             match by_name.get(&model.name.to_lowercase()) {
                 Some(first) => {
-                    model.files = Err(format!("`{}` has the same name; adopt its file with --name", first.display()))
+                    model.files = Err(format!("`{}` has the same name; adopt its file with --name", first.display()));
                 }
                 None => drop(by_name.insert(model.name.to_lowercase(), model.path.clone())),
             }

@@ -188,6 +188,7 @@ async fn models_move_to_a_root_and_back() {
         std::os::unix::fs::symlink(&root, home).expect("a link");
     })
     .await;
+    done(&server, &["unpin", "c"]);
     fails(&server, &["move", "c", "--to", text(&root)], "is in use by process");
     assert_eq!(listed(&holder).len(), 2);
     answer(&server, "b").await;

@@ -22,9 +22,9 @@ impl Disk {
         std::fs::create_dir(disk.path()).expect("a folder");
         let run = |program: &str, arguments: &[&str]| {
             let output = Command::new(program).args(arguments).output();
-            output.map_err(|e| e.to_string()).and_then(|output| match output.status.success() {
-                true => Ok(()),
-                false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+            output.map_err(|e| e.to_string()).and_then(|output| {
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                if output.status.success() { Ok(()) } else { Err(said) }
             })
         };
         let made = run("mkfs.xfs", &["-q", "-m", "reflink=1", text(&image)])

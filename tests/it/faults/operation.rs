@@ -212,7 +212,7 @@ impl Operation {
             Self::Own => asked(server, Method::POST, "/api/lode/own", &json!({"model": "m"})).await,
             Self::Move => {
                 let request = json!({"models": ["m"], "to": root(server), "create": true});
-                reported(server, "/api/lode/move", &request, |failed| failed.as_str()).await
+                reported(server, "/api/lode/move", &request, Value::as_str).await
             }
             Self::Pull => {
                 let pull = json!({"model": at(peer, "theirs"), "insecure": true});
@@ -242,7 +242,7 @@ impl Operation {
     pub(super) async fn verify(self, server: &Server, peer: &Server) {
         match self {
             Self::Create | Self::Adopt | Self::Own | Self::Move | Self::Copy | Self::Quantize => {
-                runs(server, "m").await
+                runs(server, "m").await;
             }
             Self::Pull | Self::Repair => runs(server, &at(peer, "theirs")).await,
             Self::Push => runs(peer, "pushed").await,
