@@ -145,8 +145,6 @@ pub(crate) struct Config {
     pub(crate) rules: Option<PathBuf>,
     /// The bucket of `lode registry`.
     pub(crate) storage: StorageConfig,
-    /// The folders of other programs with models.
-    pub(crate) tool_folders: ToolFolders,
     /// Log filter.
     pub(crate) log: LogFilter,
     /// Format of the log.
@@ -192,7 +190,6 @@ impl Config {
             registries,
             rules: first(&["LODE_REGISTRY_RULES"]).map(PathBuf::from),
             storage: StorageConfig::read(),
-            tool_folders: ToolFolders::read(),
             log: first(&["LODE_LOG"]).map(|text| log_filter(&text)).transpose()?.unwrap_or_default(),
             log_format: log_format(first(&["LODE_LOG_FORMAT"]))?,
             traces: traces(),

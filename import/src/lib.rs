@@ -29,6 +29,7 @@ mod derive;
 mod error;
 mod facts;
 mod gguf_header;
+mod gguf_names;
 mod group;
 mod inventory;
 mod locate;
@@ -64,6 +65,7 @@ pub use derive::{Derived, Reuse, derive};
 pub use error::Error;
 pub use facts::describe;
 pub use gguf_header::{MAX_GGUF_HEADER, gguf_header, gguf_headers};
+pub use gguf_names::{gguf_stem, is_model_gguf, is_tensor_type, projector_rank};
 pub use inventory::{
     Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, inventory, is_projector, is_projector_header,
     is_spare, unused_weights,

@@ -46,7 +46,7 @@ class Basics(Bench):
     """The benchmarks; each group shares a daemon."""
 
     def run_import(self):
-        """Measures `import` and `reimport`, which share the model and the baseline."""
+        """Measures `import`, `reimport` and `adopt`, which share the model and the baseline."""
         size = int(self.options.size * 1e9)
         free = shutil.disk_usage(self.folder).free
         if free < 3.1 * size + 1e9:
@@ -67,10 +67,17 @@ class Basics(Bench):
         self.row("floor: hash", hashing, "s", None, f"sha256 on {cores} cores, {about}")
         if writing is not None:
             self.row("floor: write", writing, "s", None, f"one file and fsync, {about}")
-        if self.wants("adopt"):
-            self.adopt(source, hashing, total)
-        if not self.wants("import", "reimport"):
-            return
+        try:
+            if self.wants("adopt"):
+                self.adopt(source, hashing, total)
+            if self.wants("import", "reimport"):
+                self.copy(source, hashing, writing)
+        finally:
+            if not self.options.keep:
+                shutil.rmtree(source)
+
+    def copy(self, source, hashing, writing):
+        """Measures `import` and `reimport`: the tensors are copied into the store."""
         lode = self.lode("import")
         lode.spawn()
         try:
@@ -92,7 +99,6 @@ class Basics(Bench):
         finally:
             lode.stop()
             if not self.options.keep:
-                shutil.rmtree(source)
                 shutil.rmtree(lode.home)
 
     def adopt(self, source, hashing, total):

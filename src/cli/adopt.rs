@@ -20,7 +20,7 @@ use serde_json::json;
 use super::client::Client;
 use super::text::{plain, table};
 use super::{Format, create};
-use crate::config::Config;
+use crate::config::{Config, ToolFolders};
 use found::{FoundFiles, FoundModel, Tool};
 
 /// Arguments of `lode adopt`.
@@ -67,9 +67,9 @@ impl ComparedModel {
 
 pub(super) async fn run(config: &Config, arguments: &AdoptArguments) -> Result<()> {
     let found = match arguments.source.as_deref() {
-        None => of_tools(config, &Tool::ALL),
+        None => of_tools(&Tool::ALL),
         Some(source) => match tool(source) {
-            Some(tool) => of_tools(config, &[tool]),
+            Some(tool) => of_tools(&[tool]),
             None => at_path(Path::new(source), arguments)?,
         },
     };
@@ -101,8 +101,8 @@ fn tool(source: &str) -> Option<Tool> {
     Tool::from_str(source, true).ok()
 }
 
-fn of_tools(config: &Config, tools: &[Tool]) -> Vec<FoundModel> {
-    let folders = &config.tool_folders;
+fn of_tools(tools: &[Tool]) -> Vec<FoundModel> {
+    let folders = ToolFolders::read();
     let of_tool = |tool: &Tool| -> Vec<FoundModel> {
         let folders = match tool {
             Tool::Ollama => &folders.ollama,

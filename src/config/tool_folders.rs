@@ -20,7 +20,7 @@ pub(crate) struct ToolFolders {
 
 impl ToolFolders {
     /// Reads the variables of the programs, and completes them with their defaults.
-    pub(super) fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let home = env::home_dir();
         let at_home = |path: &str| home.iter().map(|home| home.join(path)).collect::<Vec<_>>();
         let named = |variable: &str| first(&[variable]).map(PathBuf::from);

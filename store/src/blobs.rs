@@ -6,12 +6,11 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use content::{Digest, Hasher};
+use content::{Algorithm, Digest, Hasher};
 
 use crate::extents::ExtentBlob;
-use crate::pieces::each_piece;
 use crate::tiered::TieredBlob;
-use crate::{Blobs, Error, Store, sync};
+use crate::{Blobs, Error, Store, pieces, sync};
 
 /// An open blob.
 #[derive(Debug)]
@@ -220,7 +219,13 @@ impl BlobFile {
     /// # Errors
     /// The blob cannot be read, or the error of `each`.
     pub fn each_piece(&self, begin: u64, each: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
-        each_piece(begin..self.size, |piece, at| self.read_exact_at(piece, at), each)
+        pieces::each_piece(begin..self.size, |piece, at| self.read_exact_at(piece, at), each)
+    }
+
+    /// Computes the digest of the bytes.
+    pub(crate) fn hash(&self, algorithm: Algorithm, on_bytes: &mut dyn FnMut(u64) -> bool) -> Result<Digest, Error> {
+        let read = |piece: &mut [u8], at| self.read_exact_at(piece, at);
+        pieces::hash(self.size, algorithm, &self.path, read, on_bytes)
     }
 
     /// Reads a range of the blob, cut at its end. It uses reads and not a mapping: if the file is

@@ -32,8 +32,8 @@ impl ClonesInUse {
 /// A file whose bytes become blobs where they lie: the file itself, or a clone of it.
 #[derive(Clone, Debug)]
 pub struct AdoptedFile {
-    original: SourceFile,
     stored: Arc<SourceFile>,
+    is_clone: bool,
 }
 
 impl AdoptedFile {
@@ -44,7 +44,7 @@ impl AdoptedFile {
 
     /// Whether the blobs are independent of the source.
     pub fn is_clone(&self) -> bool {
-        self.original != *self.stored
+        self.is_clone
     }
 }
 
@@ -64,13 +64,11 @@ impl Blobs<'_> {
         }
         // Held until the clone is noted, so that a collection does not remove it in between.
         let mut in_use = self.0.0.clones_in_use.lock();
-        let stored = match self.0.cloned(&original, file)? {
-            Some(clone) => Arc::new(clone),
-            None => Arc::new(original.clone()),
-        };
+        let clone = self.0.cloned(&original, file)?;
+        let (is_clone, stored) = (clone.is_some(), Arc::new(clone.unwrap_or(original)));
         in_use.retain(|clone| clone.strong_count() > 0);
         in_use.push(Arc::downgrade(&stored));
-        Ok(AdoptedFile { original, stored })
+        Ok(AdoptedFile { stored, is_clone })
     }
 }
 

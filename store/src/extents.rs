@@ -19,18 +19,18 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
-use content::{Algorithm, Digest, Expected, Hasher, IngestId};
+use content::{Algorithm, Digest};
 
 use crate::extent_entry::{EntryExtent, ExtentEntry, MAX_ENTRY};
-use crate::pieces::each_piece;
 use crate::shelves::each_in_shelves;
 use crate::source_file::{CHANGED, Extent, Likeness, SourceFile, read_from, unreachable_reason};
 use crate::sync::atomic::Ordering;
 use crate::sync::{MutexGuard, PoisonError};
 use crate::tier_entry::parent;
-use crate::{Blobs, CrashPoint, Error, Guard, Store, files};
+use crate::{Blobs, CrashPoint, Error, Guard, Store, files, pieces};
 
 /// Blobs that were hashed again and whose entries could not be written, because the store is
 /// read-only.
@@ -165,22 +165,14 @@ impl ExtentBlob {
 
     fn ensure_unchanged(&self, file: usize) -> Result<(), Error> {
         let source = &self.entry.files[file];
-        let now = source.as_it_is(&self.opened[file]).map_err(|e| Error::io("look at", source.path(), e))?;
-        if now == **source { Ok(()) } else { Err(source.lost(CHANGED.to_owned())) }
+        match source.likeness_of(&self.opened[file]).map_err(|e| Error::io("look at", source.path(), e))? {
+            Likeness::Same => Ok(()),
+            Likeness::Doubtful | Likeness::Different => Err(source.lost(CHANGED.to_owned())),
+        }
     }
 
-    /// Passes the bytes of the blob from `begin` on to `each`, in pieces.
-    fn each_piece(&self, begin: u64, each: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
-        each_piece(begin..self.size(), |piece, at| self.read_exact_at(piece, at), each)
-    }
-
-    fn digest(&self, like: &Digest) -> Result<Digest, Error> {
-        let mut hasher = Hasher::new(like.algorithm());
-        self.each_piece(0, |piece| {
-            hasher.update(piece);
-            Ok(())
-        })?;
-        Ok(hasher.finish())
+    fn hash(&self, algorithm: Algorithm, path: &Path, on_bytes: &mut dyn FnMut(u64) -> bool) -> Result<Digest, Error> {
+        pieces::hash(self.size(), algorithm, path, |piece, at| self.read_exact_at(piece, at), on_bytes)
     }
 }
 
@@ -230,7 +222,7 @@ impl Store {
         let recorded = entry.files.clone();
         let (blob, doubtful) = ExtentBlob::open(entry)?;
         if let Some(file) = doubtful {
-            if blob.digest(digest)? != *digest {
+            if blob.hash(digest.algorithm(), self.home(), &mut |_| true)? != *digest {
                 return Err(blob.entry.files[file].lost(CHANGED.to_owned()));
             }
             self.record_identity(digest, recorded, &blob.entry);
@@ -290,15 +282,7 @@ impl Blobs<'_> {
     ) -> Result<(Digest, bool), Error> {
         self.0.ensure_writable()?;
         let (blob, _) = ExtentBlob::open(ExtentEntry::new(header, extents))?;
-        let mut hasher = Hasher::new(Algorithm::Sha256);
-        blob.each_piece(0, |piece| {
-            hasher.update(piece);
-            if on_bytes(piece.len() as u64) {
-                return Ok(());
-            }
-            Err(Error::io("go on reading", self.0.home(), io::ErrorKind::Interrupted))
-        })?;
-        let digest = hasher.finish();
+        let digest = blob.hash(Algorithm::Sha256, self.0.home(), on_bytes)?;
         let known = guard.keep(&digest)?.is_some();
         // An entry is written anew: its source may be lost or in doubt.
         if self.size_on_disk(&digest)?.is_none() && !self.is_only_in_root(&digest) {
@@ -357,35 +341,6 @@ impl Blobs<'_> {
             Ok(None) => Ok(self.0.root_error()),
             Err(error @ Error::SourceLost { .. }) => Ok(Some(error)),
             Err(error) => Err(error),
-        }
-    }
-
-    /// Copies a blob that lies in other files or in a root into the store; returns whether it did.
-    /// A blob that only the tier has is not copied.
-    ///
-    /// # Errors
-    /// A file no longer has the bytes, or the disk is full.
-    pub fn copy_here(&self, digest: &Digest) -> Result<bool, Error> {
-        if self.size_on_disk(digest)?.is_some() {
-            return Ok(false);
-        }
-        let blob = match self.open_extents(digest) {
-            Ok(Some(blob)) => blob,
-            found => match self.open_in_roots(digest) {
-                Some(blob) => blob,
-                None => return found.map(|_| false),
-            },
-        };
-        let expected = Expected::Blob { digest: *digest, size: blob.size() };
-        let mut ingest = self.start_ingest(&IngestId::of(digest), expected)?;
-        // A transfer of the blob that broke off may have left its first bytes.
-        let copied = blob.each_piece(ingest.offset(), |piece| ingest.append(piece));
-        match copied {
-            Ok(()) => ingest.commit().map(|_| true),
-            Err(error) => {
-                ingest.cancel()?;
-                Err(error)
-            }
         }
     }
 

@@ -55,6 +55,7 @@ mod blobs;
 mod clones;
 mod collect;
 mod collection_lock;
+mod copies;
 pub mod crash;
 mod derived;
 mod disk_holds;

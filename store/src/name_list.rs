@@ -68,7 +68,7 @@ impl Names<'_> {
     /// beginning after the name `after`. It reads no tags: a name may be damaged, or removed by
     /// now.
     pub fn page(&self, after: Option<&str>, most: usize) -> Vec<String> {
-        self.merged(self.own_page(after, most), most, |root| root.page(after, most))
+        self.merged(self.page_here(after, most), most, |root| root.page_here(after, most))
     }
 
     /// Adds names of roots to names of the store; returns the first `most` of them.
@@ -81,7 +81,7 @@ impl Names<'_> {
         keys.iter().take(most).map(|key| name_of(key)).collect()
     }
 
-    fn own_page(self, after: Option<&str>, most: usize) -> Vec<String> {
+    fn page_here(self, after: Option<&str>, most: usize) -> Vec<String> {
         let after = after.map(sort_key);
         // A list that is being read would take long.
         let list = self.0.0.name_list.0.try_lock().ok();
@@ -97,10 +97,10 @@ impl Names<'_> {
     /// [`Names::page`] with the names that `matches` accepts only. It reads all folders of tags if
     /// the list was not read before.
     pub fn search(&self, after: Option<&str>, most: usize, matches: impl Fn(&str) -> bool) -> Vec<String> {
-        self.merged(self.own_search(after, most, &matches), most, |root| root.own_search(after, most, &matches))
+        self.merged(self.search_here(after, most, &matches), most, |root| root.search_here(after, most, &matches))
     }
 
-    fn own_search(self, after: Option<&str>, most: usize, matches: &impl Fn(&str) -> bool) -> Vec<String> {
+    fn search_here(self, after: Option<&str>, most: usize, matches: &impl Fn(&str) -> bool) -> Vec<String> {
         let after = after.map(sort_key);
         if self.0.is_read_only() {
             return cut(&self.read_keys(), after.as_deref(), most, matches);

@@ -1,6 +1,10 @@
 //! Reading a blob in pieces, so that its size does not matter.
 
+use std::io;
 use std::ops::Range;
+use std::path::Path;
+
+use content::{Algorithm, Digest, Hasher};
 
 use crate::Error;
 
@@ -22,4 +26,24 @@ pub(crate) fn each_piece(
         at += piece.len() as u64;
     }
     Ok(())
+}
+
+/// Hashes `size` bytes, which `read` reads. `on_bytes` is called with the number of bytes since its
+/// last call, and returns whether to continue; `path` is named if it does not.
+pub(crate) fn hash(
+    size: u64,
+    algorithm: Algorithm,
+    path: &Path,
+    read: impl Fn(&mut [u8], u64) -> Result<(), Error>,
+    on_bytes: &mut dyn FnMut(u64) -> bool,
+) -> Result<Digest, Error> {
+    let mut hasher = Hasher::new(algorithm);
+    each_piece(0..size, read, |piece| {
+        hasher.update(piece);
+        if on_bytes(piece.len() as u64) {
+            return Ok(());
+        }
+        Err(Error::io("go on reading", path, io::ErrorKind::Interrupted))
+    })?;
+    Ok(hasher.finish())
 }

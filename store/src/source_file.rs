@@ -12,6 +12,8 @@ use crate::Error;
 /// write could otherwise get the same times: the clocks of file systems tick every few
 /// milliseconds.
 const TICK: Duration = Duration::from_millis(20);
+/// Number of such times to wait for the end of a program that writes to the file.
+const MOST_TICKS: usize = 50;
 
 /// Facts by which a change of a file is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,9 +91,16 @@ impl SourceFile {
             return Err(Error::CannotRefer { path, reason: reason.to_owned() });
         }
         let mut identity = FileIdentity::of(&file.metadata().map_err(failed)?);
-        while is_fresh(&identity) {
+        for _ in 0..MOST_TICKS {
+            if !is_fresh(&identity) {
+                break;
+            }
             std::thread::sleep(TICK);
             identity = FileIdentity::of(&file.metadata().map_err(failed)?);
+        }
+        if is_fresh(&identity) {
+            let reason = "another program is writing to it; try again when it has ended".to_owned();
+            return Err(Error::CannotRefer { path, reason });
         }
         let source = Self { path, identity };
         match source.open() {
@@ -119,8 +128,8 @@ impl SourceFile {
         &self.identity
     }
 
-    /// Opens the file, whatever it contains now. Anything but a file is refused: opening a pipe
-    /// would wait for a writer.
+    /// Opens the file, and compares it to the recorded identity. A pipe, a device or a folder is an
+    /// error; opening it does not block.
     pub(crate) fn open(&self) -> io::Result<(File, Likeness)> {
         let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let file = File::options().read(true).custom_flags(flags).open(&self.path)?;
@@ -130,6 +139,11 @@ impl SourceFile {
         }
         let likeness = self.identity.likeness(&FileIdentity::of(&facts));
         Ok((file, likeness))
+    }
+
+    /// Compares an open file to the recorded identity.
+    pub(crate) fn likeness_of(&self, file: &File) -> io::Result<Likeness> {
+        Ok(self.identity.likeness(&FileIdentity::of(&file.metadata()?)))
     }
 
     /// Compares the file at the path to the recorded identity.

@@ -189,15 +189,7 @@ fn verify_open(
     if size.is_some_and(|size| size != blob.size()) {
         return Ok(Verified::WrongSize { actual: blob.size() });
     }
-    let mut hasher = Hasher::new(digest.algorithm());
-    blob.each_piece(0, |piece| {
-        hasher.update(piece);
-        if on_bytes(piece.len() as u64) {
-            return Ok(());
-        }
-        Err(Error::io("go on reading", Path::new(&digest.hex()), io::ErrorKind::Interrupted))
-    })?;
-    let actual = hasher.finish();
+    let actual = blob.hash(digest.algorithm(), on_bytes)?;
     Ok(if actual == *digest { Verified::Good } else { Verified::WrongBytes { actual } })
 }
 

@@ -117,8 +117,6 @@ async fn a_root_may_come_and_go() {
     let server = Server::start(&environment).await;
     server.create("mine", variant(1).path()).await;
     assert_eq!(listed(&server), ["mine:latest"]);
-    let said = run(&server, &["doctor"]);
-    assert!(!said.out.contains("`unknown`"), "{}", said.out);
     let doctor = server.lode_with(&environment, &["doctor"]);
     assert!(String::from_utf8_lossy(&doctor.stdout).contains("cannot be read"), "{doctor:?}");
     std::fs::rename(&away, &store).expect("moved back");
@@ -242,10 +240,7 @@ async fn files_outside_of_a_root_are_not_read() {
     let reader = Server::start(&[("LODE_ROOTS", text(&writer.home()))]).await;
     let (status, body) = crate::adopt::generate(&reader, "m").await;
     assert!(status >= 400, "{body}");
-    assert!(
-        reader.log().contains("missing") || body["error"].as_str().is_some_and(|e| e.contains("missing")),
-        "{body}"
-    );
+    assert!(body["error"].as_str().is_some_and(|error| error.contains("is missing")), "{body}");
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use std::fmt::Write;
 use content::Digest;
 use content::operation::{Context, Result, Unclassified};
 use content::{bail, ensure};
+use import::gguf_stem;
 use manifests::ModelRef;
 use serde::Deserialize;
 
@@ -152,7 +153,7 @@ impl HubReference {
     /// The selected GGUF file with all files of its split; `None` if safetensors files are
     /// selected.
     fn gguf(&self, listing: &Listing) -> Result<Option<Vec<HubFile>>> {
-        let mut files: Vec<&HubFile> = listing.files.iter().filter(|file| is_model_gguf(&file.path)).collect();
+        let mut files: Vec<&HubFile> = listing.files.iter().filter(|file| import::is_model_gguf(&file.path)).collect();
         // Short names first: if several match, the plainest is meant.
         files.sort_by_key(|file| (file.path.len(), &file.path));
         let find = |wanted: &str| {
@@ -269,75 +270,24 @@ fn split(listing: &Listing, file: &HubFile) -> Result<Vec<HubFile>> {
     names.into_iter().map(find).collect()
 }
 
-/// Words of the names of projectors, the preferred one first.
-const PROJECTOR_TYPES: [&str; 5] = ["f16", "fp16", "bf16", "f32", "q8_0"];
-
 /// The projector of the repository's models, if it has one: in 16 bits rather than in other types.
 fn projector(listing: &Listing) -> Option<&HubFile> {
     let ranked = listing.files.iter().filter_map(|file| {
-        let name = file_name(&file.path);
-        let stem = name.strip_suffix(".gguf").filter(|stem| stem.contains("mmproj"))?;
-        let has = |kind: &&str| stem.split(['-', '.', ' ']).any(|word| word == *kind);
-        let rank = PROJECTOR_TYPES.iter().position(has).unwrap_or(PROJECTOR_TYPES.len());
+        let rank = import::projector_rank(&file.path)?;
         Some(((rank, file.path.len(), &file.path), file))
     });
     ranked.min_by_key(|(rank, _)| *rank).map(|(_, file)| file)
-}
-
-/// The name of a file without its folders, in lower case.
-fn file_name(path: &str) -> String {
-    path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase()
 }
 
 fn is_safetensors(path: &str) -> bool {
     path.ends_with(".safetensors") && !path.contains('/')
 }
 
-/// Whether this is a GGUF file with weights. Projectors, importance matrices and later files of a
-/// split are not.
-fn is_model_gguf(path: &str) -> bool {
-    let file = file_name(path);
-    let Some(stem) = file.strip_suffix(".gguf") else { return false };
-    let first = numbered(path).is_none_or(|(_, number)| number == "00001");
-    first && !stem.contains("mmproj") && !is_importance_matrix(stem)
-}
-
-/// Whether the file is an importance matrix: `imatrix` is a word of the name, as in `model-imatrix`
-/// and `imatrix_unsloth`. A model that was quantized with one (`model-Q4_K_M-imat`) is not.
-fn is_importance_matrix(stem: &str) -> bool {
-    let is_word = stem.split(['-', '_', '.', ' ']).any(|word| word == "imatrix");
-    stem.starts_with("imatrix") || (is_word && !has_quantization(stem))
-}
-
-/// Whether a word of the name is a tensor type.
-fn has_quantization(stem: &str) -> bool {
-    let is_type = |word: &str| {
-        let digits = word.strip_prefix("iq").or_else(|| word.strip_prefix('q'));
-        digits.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-    };
-    stem.split(['-', '_', '.', ' ']).any(|word| is_type(word) || matches!(word, "f16" | "bf16" | "f32" | "mxfp4"))
-}
-
-/// The path without the extension and without the number in a split.
-fn stem(path: &str) -> &str {
-    match numbered(path) {
-        Some((base, _)) => base,
-        None => path.get(..path.len().saturating_sub(".gguf".len())).unwrap_or(path),
-    }
-}
-
-/// Splits the name of a file of a split: the part before the number, and the number.
-fn numbered(path: &str) -> Option<(&str, &str)> {
-    let (rest, count) = path.strip_suffix(".gguf")?.rsplit_once("-of-")?;
-    let (base, number) = rest.rsplit_once('-')?;
-    let is_number = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
-    (is_number(number) && is_number(count)).then_some((base, number))
-}
-
-/// Whether `wanted` names the file: by its path or file name, in full or as [`stem`] shortens it.
+/// Whether `wanted` names the file: by its path or file name, in full or as [`gguf_stem`] shortens
+/// it.
 fn is_named(path: &str, wanted: &str) -> bool {
     let last = |text: &str| text.rsplit('/').next().unwrap_or(text).to_owned();
-    let names = [path.to_owned(), stem(path).to_owned(), last(path), last(stem(path))];
+    let names = [path.to_owned(), gguf_stem(path).to_owned(), last(path), last(gguf_stem(path))];
     names.iter().any(|name| name.eq_ignore_ascii_case(wanted))
 }
 
@@ -347,7 +297,7 @@ fn is_quantized(path: &str, wanted: &str) -> bool {
     if !wanted.contains(|c: char| c.is_ascii_digit()) {
         return false;
     }
-    let (stem, wanted) = (stem(path).to_ascii_lowercase(), wanted.to_ascii_lowercase());
+    let (stem, wanted) = (gguf_stem(path).to_ascii_lowercase(), wanted.to_ascii_lowercase());
     stem.match_indices(&wanted).any(|(at, _)| {
         let before = stem[..at].chars().next_back();
         let after = stem[at + wanted.len()..].chars().next();

@@ -65,6 +65,9 @@ fn referring(library: &Library, repository: &str, blob: &Digest) -> Result<Optio
             return Ok(Some(document));
         }
     }
+    if library.roots().is_empty() {
+        return Ok(None);
+    }
     // The index does not know the documents of roots.
     for tag in library.names().of_repository(repository)? {
         let is_in_root = library.names().root_of(&tag.name).is_some();

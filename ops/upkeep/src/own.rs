@@ -15,20 +15,20 @@ use manifests::ModelRef;
 /// canceled. Blobs that were copied by then stay.
 pub fn own(library: &Library, model: &ModelRef, observer: &dyn Observer) -> Result<Amount> {
     let (tag, model) = (library.find_tag(model)?, library.find(model)?);
-    let mut adopted: Vec<(Digest, u64)> = Vec::new();
+    let mut elsewhere: Vec<(Digest, u64)> = Vec::new();
     for need in library.needs(model.manifest.digest())? {
         let blob = need.descriptor;
         let is_elsewhere = library.blobs().size_on_disk(&blob.digest)?.is_none()
             && (library.blobs().extents(&blob.digest)?.is_some() || library.blobs().is_only_in_root(&blob.digest));
         if is_elsewhere {
-            adopted.push((blob.digest, blob.size));
+            elsewhere.push((blob.digest, blob.size));
         }
     }
-    let total = adopted.iter().map(|(_, size)| size).sum();
+    let total = elsewhere.iter().map(|(_, size)| size).sum();
     let _guard = library.guard();
     library.ensure_room(total, &format!("a copy of `{}`", model.name))?;
-    let (_held, mut copied) = (library.hold(adopted.iter().map(|(digest, _)| *digest).collect()), Amount::default());
-    for (digest, size) in adopted {
+    let (_held, mut copied) = (library.hold(elsewhere.iter().map(|(digest, _)| *digest).collect()), Amount::default());
+    for (digest, size) in elsewhere {
         ensure_wanted(observer)?;
         let was_copied = library.blobs().copy_here(&digest);
         if was_copied.with_context(|| format!("cannot copy blob `{digest}` of `{}`", model.name))? {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use content::operation::{Context, Result};
-use content::{Amount, Descriptor, Digest, Expected, IngestId, Observer, bail, ensure};
+use content::{Amount, Descriptor, Digest, Observer, bail, ensure, text};
 use library::{Library, ensure_wanted, shown};
 use manifests::ModelRef;
 use store::{Options, Store, TagEntry};
@@ -166,6 +166,9 @@ fn move_one(library: &Library, root: &Store, model: &RelocatedModel, observer: &
             done += blob.size;
             observer.bytes(done.min(*total), *total);
         }
+    }
+    // Not before all blobs are there: a move that breaks off leaves no name in the root.
+    for version in versions.iter().chain([&tag.digest]) {
         root.names().set(&tag.name, version)?;
     }
     ensure!(library.remove_unchanged(tag)?, "its name was given to another model meanwhile; the root has a copy");
@@ -175,12 +178,13 @@ fn move_one(library: &Library, root: &Store, model: &RelocatedModel, observer: &
 /// Copies a blob, verified on the way.
 fn copy(library: &Library, root: &Store, blob: &Descriptor) -> Result<()> {
     let free = root.free_space()?;
-    ensure!(free > blob.size, "blob `{}` has {} bytes, {free} are free there", blob.digest, blob.size);
-    let source = library.blobs().open(&blob.digest)?;
-    let expected = Expected::Blob { digest: blob.digest, size: blob.size };
-    let mut ingest = root.blobs().start_ingest(&IngestId::of(&blob.digest), expected)?;
-    // A copy that broke off has left its first bytes.
-    source.each_piece(ingest.offset(), |piece| ingest.append(piece))?;
-    ingest.commit()?;
-    Ok(())
+    ensure!(
+        free > blob.size,
+        "blob `{}` needs {}, `{}` has {} free; free space there or choose another root",
+        blob.digest,
+        text::size(blob.size),
+        root.home().display(),
+        text::size(free)
+    );
+    Ok(root.blobs().copy_from(&blob.digest, &library.blobs().open(&blob.digest)?)?)
 }

@@ -26,18 +26,9 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Time in which the failures of the last pass are sent.
 const LAST_ANSWERS: Duration = Duration::from_millis(100);
+
 /// A slot takes over the prefix of another slot only if it gains at least this many tokens.
 const SHARED: usize = 32;
-
-/// Ends the process once the failures have been sent. The daemon then starts another. If the thread
-/// cannot be started, each pass fails until the model is unloaded.
-fn end_soon() -> bool {
-    let end = || {
-        std::thread::sleep(LAST_ANSWERS);
-        std::process::exit(1);
-    };
-    std::thread::Builder::new().name("end".to_owned()).spawn(end).is_ok()
-}
 
 /// The tokens that one slot feeds in a step.
 struct Run {
@@ -398,4 +389,14 @@ impl EngineThread {
             Ok(())
         })
     }
+}
+
+/// Ends the process once the failures have been sent. The daemon then starts another. If the thread
+/// cannot be started, each pass fails until the model is unloaded.
+fn end_soon() -> bool {
+    let end = || {
+        std::thread::sleep(LAST_ANSWERS);
+        std::process::exit(1);
+    };
+    std::thread::Builder::new().name("end".to_owned()).spawn(end).is_ok()
 }

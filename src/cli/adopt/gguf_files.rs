@@ -46,14 +46,8 @@ fn has_extension(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
 }
 
-fn is_projector(path: &Path) -> bool {
-    file_name(path).to_ascii_lowercase().contains("mmproj")
-}
-
 fn is_model(path: &Path) -> bool {
-    let is_first = import::split_names(file_name(path)).is_none_or(|names| names[0] == file_name(path));
-    let is_matrix = file_name(path).to_ascii_lowercase().contains("imatrix");
-    is_first && !is_projector(path) && !is_matrix
+    import::is_model_gguf(file_name(path))
 }
 
 /// Returns the projector beside a file, or one folder above it. Of several, F16 comes first, as in
@@ -61,12 +55,10 @@ fn is_model(path: &Path) -> bool {
 /// must begin as that of the file.
 fn projector_of(file: &Path, all: &[PathBuf]) -> Option<PathBuf> {
     let folders = [file.parent(), file.parent().and_then(Path::parent)];
-    let is_near = |path: &&PathBuf| is_projector(path) && folders.contains(&path.parent());
+    let is_near = |path: &&PathBuf| folders.contains(&path.parent());
     let rank = |path: &PathBuf| {
-        let name = file_name(path).to_ascii_lowercase();
-        let kinds = ["-f16", "-bf16", "-f32"];
         let is_far = path.parent() != file.parent();
-        (is_far, kinds.iter().position(|kind| name.contains(kind)).unwrap_or(kinds.len()), name)
+        Some((is_far, import::projector_rank(file_name(path))?, path.clone()))
     };
     let base = |path: &Path| {
         let stem = stem(file_name(path)).to_ascii_lowercase();
@@ -78,29 +70,22 @@ fn projector_of(file: &Path, all: &[PathBuf]) -> Option<PathBuf> {
         let lead = name.split("mmproj").next().unwrap_or_default();
         if lead.is_empty() { is_only_model } else { file_name(file).to_ascii_lowercase().starts_with(lead) }
     };
-    all.iter().filter(is_near).filter(belongs).min_by_key(|path| rank(path)).cloned()
+    all.iter().filter(is_near).filter(belongs).filter_map(rank).min().map(|(_, _, path)| path)
 }
 
 /// The name of a file without extension, and without its number in a split file.
 pub(super) fn stem(name: &str) -> &str {
-    let is_gguf =
-        name.len() > 5 && name.is_char_boundary(name.len() - 5) && name[name.len() - 5..].eq_ignore_ascii_case(".gguf");
-    let stem = if is_gguf { &name[..name.len() - 5] } else { name.strip_suffix(".safetensors").unwrap_or(name) };
-    if import::split_names(name).is_none() {
-        return stem;
+    if has_extension(Path::new(name)) {
+        return import::gguf_stem(name);
     }
-    // `-00001-of-00003` has 15 bytes.
-    stem.get(..stem.len().saturating_sub(15)).unwrap_or(stem)
+    name.strip_suffix(".safetensors").unwrap_or(name)
 }
 
 /// The type of the tensors in a name such as `Qwen3-0.6B-Q4_K_M`, and the part before it.
 pub(super) fn quantization(stem: &str) -> Option<(&str, &str)> {
     let at = stem.rfind(['-', '.'])?;
     let (before, word) = (&stem[..at], &stem[at + 1..]);
-    let lower = word.to_ascii_lowercase();
-    let digits = lower.strip_prefix("iq").or_else(|| lower.strip_prefix('q')).or_else(|| lower.strip_prefix("tq"));
-    let is_type = digits.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-        || matches!(lower.as_str(), "f16" | "bf16" | "f32" | "fp16" | "mxfp4");
+    let is_type = import::is_tensor_type(&word.to_ascii_lowercase());
     (is_type && !before.is_empty()).then_some((before, word))
 }
 
