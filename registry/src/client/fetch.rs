@@ -12,7 +12,7 @@
 //! memory until all earlier parts are written; the limit on requests bounds this memory.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use content::operation::{Classified, ErrorClass, RemoteClass};
@@ -21,6 +21,7 @@ use futures_util::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::remote::{BlobResponse, protocol};
+use super::source_ranking::{SourceEnd, SourceRanking};
 use super::{Error, Host, Remote};
 
 /// Blobs of at least this size are fetched in parts, in bytes.
@@ -79,6 +80,14 @@ pub trait Counter: Send + Sync {
 pub struct Fetcher {
     remote: Remote,
     requests: Arc<Semaphore>,
+    ranking: Arc<SourceRanking>,
+}
+
+/// A host that is asked for a blob, and its number in the ranking.
+#[derive(Clone, Copy)]
+struct RankedHost<'a> {
+    host: &'a Host,
+    number: usize,
 }
 
 /// The end of a stream.
@@ -92,7 +101,8 @@ enum Ended {
 impl Fetcher {
     /// Creates a fetcher with at most `parallel` requests at a time.
     pub fn new(remote: Remote, parallel: usize) -> Self {
-        Self { remote, requests: Arc::new(Semaphore::new(parallel.max(1))) }
+        let ranking = Arc::new(SourceRanking::new(remote.sources()));
+        Self { remote, requests: Arc::new(Semaphore::new(parallel.max(1))), ranking }
     }
 
     /// Fetches a blob, unless `target` has it. If another transfer of the blob is in progress,
@@ -104,25 +114,41 @@ impl Fetcher {
         let expected = Expected::Blob { digest: blob.digest, size: blob.size };
         let mut reasons: Vec<String> = Vec::new();
         let mut wrong = 0;
-        let sources = self.remote.sources();
+        let (sources, order) = (self.remote.sources(), self.ranking.order());
+        // Peers are not trusted, so their bytes never decide that the blob cannot be had.
+        let trusted = order.iter().filter(|number| sources[**number].knows_tags());
         // The second round is for wrong bytes, if there is no other source.
-        for (position, host) in sources.iter().chain(sources).enumerate() {
-            let second = position >= sources.len();
+        for (position, number) in order.iter().chain(trusted).enumerate() {
+            let (host, second) = (&sources[*number], position >= order.len());
             if second && wrong != 1 {
                 break;
             }
             let Some(mut ingest) = claim(target, blob, expected, counter).await? else { return Ok(()) };
             counter.add(ingest.offset());
-            match self.stream(host, blob, &mut ingest, counter).await? {
+            let before = ingest.offset();
+            self.ranking.begin(*number);
+            let ended = self.stream(RankedHost { host, number: *number }, blob, &mut ingest, counter).await;
+            let received = ingest.offset() - before;
+            let rank = |end| self.ranking.end(*number, end);
+            match ended.inspect_err(|_| rank(SourceEnd::Failed))? {
                 Ended::Broken(error) => {
+                    rank(if matches!(error, Error::NotFound { .. }) { SourceEnd::Missing } else { SourceEnd::Failed });
                     counter.remove(ingest.offset());
                     reasons.push(error.to_string());
+                    // The next source must not continue bytes that may be wrong.
+                    if received > 0 && !host.knows_tags() {
+                        ingest.cancel().await?;
+                    }
                 }
                 Ended::Complete => match ingest.commit().await {
-                    Ok(_) => return Ok(()),
+                    Ok(_) => {
+                        rank(SourceEnd::Complete);
+                        return Ok(());
+                    }
                     Err(error @ (content::Error::WrongDigest { .. } | content::Error::WrongSize { .. })) => {
+                        rank(SourceEnd::Failed);
                         counter.remove(blob.size);
-                        wrong += 1;
+                        wrong += usize::from(host.knows_tags());
                         reasons.push(format!("`{}` sent wrong bytes: {error}", host.name()));
                         if wrong == 2 {
                             break;
@@ -139,27 +165,29 @@ impl Fetcher {
     /// Fetches the missing bytes from one source, and resumes after interruptions.
     async fn stream<I: Ingest>(
         &self,
-        host: &Host,
+        source: RankedHost<'_>,
         blob: &Descriptor,
         ingest: &mut I,
         counter: &dyn Counter,
     ) -> Result<Ended, FetchError> {
-        let mut idle = 0;
+        let (host, mut idle) = (source.host, 0);
         loop {
             let before = ingest.offset();
             let left = blob.size - before;
             let ended = if left == 0 {
                 return Ok(Ended::Complete);
             } else if left >= LARGE {
-                self.in_parts(host, blob, ingest, counter).await?
+                self.in_parts(source, blob, ingest, counter).await?
             } else {
-                self.in_one(host, blob, ingest, counter).await?
+                self.in_one(source, blob, ingest, counter).await?
             };
             let Ended::Broken(error) = ended else { return Ok(Ended::Complete) };
             // Any progress resets the counter: even a connection that breaks every minute
             // completes.
             idle = if ingest.offset() > before { 0 } else { idle + 1 };
-            if !error.is_transient() || idle >= ATTEMPTS {
+            // Another source has what a peer may have.
+            let most = if host.knows_tags() { ATTEMPTS } else { 1 };
+            if !error.is_transient() || idle >= most {
                 return Ok(Ended::Broken(error));
             }
             tracing::debug!(host = host.name(), digest = %blob.digest, offset = ingest.offset(), "going on: {error}");
@@ -170,25 +198,29 @@ impl Fetcher {
 
     async fn in_one<I: Ingest>(
         &self,
-        host: &Host,
+        source: RankedHost<'_>,
         blob: &Descriptor,
         ingest: &mut I,
         counter: &dyn Counter,
     ) -> Result<Ended, FetchError> {
         let _permit = self.permit().await;
-        match self.remote.blob(host, blob, ingest.offset()..blob.size).await {
-            Ok(answer) => receive(host, blob, answer, ingest, counter).await,
+        let (before, began) = (ingest.offset(), Instant::now());
+        let ended = match self.remote.blob(source.host, blob, before..blob.size).await {
+            Ok(answer) => receive(source.host, blob, answer, ingest, counter).await,
             Err(error) => Ok(Ended::Broken(error)),
-        }
+        };
+        self.ranking.measure(source.number, ingest.offset() - before, began.elapsed());
+        ended
     }
 
     async fn in_parts<I: Ingest>(
         &self,
-        host: &Host,
+        source: RankedHost<'_>,
         blob: &Descriptor,
         ingest: &mut I,
         counter: &dyn Counter,
     ) -> Result<Ended, FetchError> {
+        let host = source.host;
         // The first part also shows whether the source supports ranges.
         let begin = ingest.offset();
         let permit = self.permit().await;
@@ -206,7 +238,7 @@ impl Fetcher {
         }
         drop(permit);
         let starts = (first.end..blob.size).step_by(PART as usize);
-        let parts = starts.map(|start| self.part(host, blob, start..blob.size.min(start + PART)));
+        let parts = starts.map(|start| self.part(source, blob, start..blob.size.min(start + PART)));
         let mut parts = std::pin::pin!(futures_util::stream::iter(parts).buffered(PARTS));
         while let Some(part) = parts.next().await {
             match part {
@@ -221,12 +253,15 @@ impl Fetcher {
     /// waiting parts.
     async fn part(
         &self,
-        host: &Host,
+        source: RankedHost<'_>,
         blob: &Descriptor,
         range: std::ops::Range<u64>,
     ) -> Result<(Bytes, OwnedSemaphorePermit), Error> {
         let permit = self.permit().await;
-        Ok((self.remote.read_from(host, blob, range).await?, permit))
+        let began = Instant::now();
+        let bytes = self.remote.read_from(source.host, blob, range).await?;
+        self.ranking.measure(source.number, bytes.len() as u64, began.elapsed());
+        Ok((bytes, permit))
     }
 
     async fn permit(&self) -> OwnedSemaphorePermit {

@@ -11,6 +11,7 @@ use super::authorization::{Authorizer, UnauthorizedResponse};
 use super::credential::Credentials;
 use super::limiter::Limiter;
 use super::limits::HostLimits;
+use super::pace::Pace;
 use super::payload::Request;
 use super::settings::{HostSettings, api_host};
 use super::wire::{Outgoing, Redirects, Wire};
@@ -21,9 +22,13 @@ const MOST_REFUSALS: usize = 3;
 
 /// A registry, or a mirror of one. Clones share connections, tokens and the rate limit.
 #[derive(Clone)]
-pub struct Host(Arc<Inner>);
+pub struct Host {
+    inner: Arc<HostState>,
+    /// The rate limit and the urgency of the transfer that uses it.
+    pace: Option<Pace>,
+}
 
-struct Inner {
+struct HostState {
     wire: Wire,
     settings: HostSettings,
     authorizer: Authorizer,
@@ -32,12 +37,22 @@ struct Inner {
     prefix: String,
     /// The registry that a mirror serves, for the query parameter `ns`.
     namespace: Option<String>,
-    mirror: bool,
+    kind: HostKind,
+}
+
+/// The relation of a host to a registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HostKind {
+    Registry,
+    Mirror,
+    /// A server of a colleague, which may have blobs, and is not trusted to say what a tag means.
+    Peer,
 }
 
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Host").field("name", &self.name()).field("base", &self.0.wire.base.as_str()).finish()
+        let base = self.inner.wire.base.as_str();
+        f.debug_struct("Host").field("name", &self.name()).field("base", &base).finish_non_exhaustive()
     }
 }
 
@@ -62,7 +77,7 @@ impl Host {
         let base = Url::parse(&format!("{scheme}://{}/", api_host(host))).ok();
         let base =
             base.filter(|url| is_bare(url) && url.path() == "/").ok_or_else(|| not_a_host(host, "`HOST:PORT`"))?;
-        Self::at(host.to_owned(), base, None, Parts { settings, credentials, limits, mirror: false })
+        Self::at(host.to_owned(), base, None, Parts { settings, credentials, limits, kind: HostKind::Registry })
     }
 
     /// A mirror of `of_host` at `base_url` (`https://mirror.example`, or with a path in front of
@@ -79,14 +94,31 @@ impl Host {
     ) -> Result<Self, Error> {
         let url = Url::parse(base_url).ok().filter(is_bare);
         let url = url.ok_or_else(|| not_a_host(base_url, "`https://HOST:PORT` or `https://HOST:PORT/PATH`"))?;
-        let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-        let name = format!("{}{port}", url.host_str().unwrap_or_default());
+        let name = name_of(&url);
         let namespace = (name != api_host(of_host)).then(|| of_host.to_owned());
-        Self::at(name, url, namespace, Parts { settings, credentials, limits: HostLimits::default(), mirror: true })
+        let parts = Parts { settings, credentials, limits: HostLimits::default(), kind: HostKind::Mirror };
+        Self::at(name, url, namespace, parts)
+    }
+
+    /// A server at `base_url` that may have blobs of `of_host`, such as a daemon on the same
+    /// network. It is asked for digests only, and for a short time.
+    ///
+    /// # Errors
+    /// See [`Host::new`].
+    pub fn peer(
+        base_url: &str,
+        of_host: &str,
+        settings: HostSettings,
+        credentials: Arc<dyn Credentials>,
+    ) -> Result<Self, Error> {
+        let url = Url::parse(base_url).ok().filter(is_bare);
+        let url = url.ok_or_else(|| not_a_host(base_url, "`http://HOST:PORT` or `https://HOST:PORT`"))?;
+        let parts = Parts { settings, credentials, limits: HostLimits::of_peer(), kind: HostKind::Peer };
+        Self::at(name_of(&url), url, Some(of_host.to_owned()), parts)
     }
 
     fn at(name: String, mut base: Url, namespace: Option<String>, parts: Parts) -> Result<Self, Error> {
-        let Parts { settings, credentials, mut limits, mirror } = parts;
+        let Parts { settings, credentials, mut limits, kind } = parts;
         limits.stall = settings.stall.unwrap_or(limits.stall);
         if settings.bytes_per_second == Some(0) {
             let text = format!("`{name}` may have no bytes in a second; set at least 1, or leave the setting out");
@@ -97,35 +129,47 @@ impl Host {
         base.set_path("/");
         let redirect_policy = RedirectPolicy::for_server(&base, settings.proxy.as_deref(), &settings.leads_to);
         let client = connect::client(&base, &redirect_policy, &settings, &limits)?;
-        let limiter = settings.bytes_per_second.map(|rate| Limiter::new(rate, Instant::now()));
+        let limiter = settings.bytes_per_second.map(|rate| Limiter::new(Some(rate), Instant::now()));
         let wire = Wire { name, base, redirect_policy, client, limits };
         let authorizer = Authorizer::new(credentials);
-        Ok(Self(Arc::new(Inner { wire, settings, authorizer, limiter, prefix, namespace, mirror })))
+        let inner = Arc::new(HostState { wire, settings, authorizer, limiter, prefix, namespace, kind });
+        Ok(Self { inner, pace: None })
     }
 
-    /// Whether this host is a mirror.
+    /// Requests wait for their turn and for the limits of `pace`.
+    #[must_use]
+    pub fn paced(self, pace: Pace) -> Self {
+        Self { pace: Some(pace), ..self }
+    }
+
+    /// Whether this host is another server than the registry: a mirror or a peer.
     pub(super) fn is_mirror(&self) -> bool {
-        self.0.mirror
+        self.inner.kind != HostKind::Registry
+    }
+
+    /// Whether this host may say what a tag means.
+    pub(super) fn knows_tags(&self) -> bool {
+        self.inner.kind != HostKind::Peer
     }
 
     /// The name for errors, progress and logins.
     pub fn name(&self) -> &str {
-        &self.0.wire.name
+        &self.inner.wire.name
     }
 
     /// The settings of the host.
     pub fn settings(&self) -> &HostSettings {
-        &self.0.settings
+        &self.inner.settings
     }
 
     /// The URL of a path that begins with `/v2/` and may have a query. The path is encoded where
     /// necessary; the query is used unchanged.
     pub fn url(&self, path: &str) -> Url {
         let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
-        let mut url = self.0.wire.base.clone();
-        url.set_path(&format!("{}{path}", self.0.prefix));
+        let mut url = self.inner.wire.base.clone();
+        url.set_path(&format!("{}{path}", self.inner.prefix));
         url.set_query(query);
-        if let Some(namespace) = &self.0.namespace {
+        if let Some(namespace) = &self.inner.namespace {
             url.query_pairs_mut().append_pair("ns", namespace);
         }
         url
@@ -146,11 +190,14 @@ impl Host {
     /// # Errors
     /// All but [`Error::TooLarge`]. The status 403 and 404 are responses, not errors.
     pub async fn send(&self, request: Request<'_>) -> Result<Response, Error> {
-        let Inner { wire, authorizer, .. } = &*self.0;
+        let HostState { wire, authorizer, .. } = &*self.inner;
         wire.redirect_policy
             .check_step(&wire.base, &request.url)
             .map_err(|reason| Error::Redirects { host: wire.name.clone(), reason })?;
         let ours = redirect::same_origin(&request.url, &wire.base);
+        if let Some(pace) = &self.pace {
+            pace.turn().await;
+        }
         let began = Instant::now();
         let mut refusals = 0;
         loop {
@@ -193,7 +240,7 @@ impl Host {
     /// [`Error::Stalled`] after half a minute without a byte; [`Error::Unreachable`] if the body
     /// breaks off.
     pub async fn next_piece(&self, response: &mut Response) -> Result<Option<Bytes>, Error> {
-        let piece = self.0.wire.next_piece(response).await?;
+        let piece = self.inner.wire.next_piece(response).await?;
         if let Some(piece) = &piece {
             self.throttle(piece.len()).await;
         }
@@ -202,8 +249,11 @@ impl Host {
 
     /// Waits until `bytes` more bytes may be sent. [`Host::next_piece`] counts received bytes.
     pub async fn throttle(&self, bytes: usize) {
-        if let Some(limiter) = &self.0.limiter {
+        if let Some(limiter) = &self.inner.limiter {
             limiter.take(bytes).await;
+        }
+        if let Some(pace) = &self.pace {
+            pace.take(bytes).await;
         }
     }
 
@@ -212,7 +262,7 @@ impl Host {
     /// # Errors
     /// [`Error::TooLarge`] above `limit` bytes; errors of [`Host::next_piece`].
     pub async fn body(&self, response: Response, limit: usize) -> Result<Bytes, Error> {
-        let body = self.0.wire.body(response, limit).await?;
+        let body = self.inner.wire.body(response, limit).await?;
         self.throttle(body.len()).await;
         Ok(body)
     }
@@ -220,7 +270,7 @@ impl Host {
     /// Turns an unexpected response into an error. `what` is the requested object for the message,
     /// for example ``blob `sha256:…` ``. At most 64 KiB of the body are read.
     pub async fn refusal(&self, what: &str, response: Response) -> Error {
-        self.0.wire.refusal(what, response).await
+        self.inner.wire.refusal(what, response).await
     }
 }
 
@@ -229,7 +279,13 @@ struct Parts {
     settings: HostSettings,
     credentials: Arc<dyn Credentials>,
     limits: HostLimits,
-    mirror: bool,
+    kind: HostKind,
+}
+
+/// The host and the port of a URL.
+fn name_of(url: &Url) -> String {
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}{port}", url.host_str().unwrap_or_default())
 }
 
 /// Whether a URL has only a scheme (HTTP or HTTPS), a host and a path.

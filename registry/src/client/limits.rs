@@ -26,6 +26,19 @@ pub(super) struct HostLimits {
     pub(super) longest_asked: Duration,
 }
 
+impl HostLimits {
+    /// For a peer: another source has the same bytes, so waiting is not worthwhile.
+    pub(super) fn of_peer() -> Self {
+        Self {
+            connect: Duration::from_secs(1),
+            head: Duration::from_secs(5),
+            stall: Duration::from_secs(5),
+            attempts: 1,
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for HostLimits {
     fn default() -> Self {
         Self {

@@ -38,7 +38,8 @@ pub(super) struct BlobResponse {
 }
 
 impl Remote {
-    /// Tries `sources` in their order; there must be at least one.
+    /// Tries `sources` in their order; there must be at least one. A [`Fetcher`](super::Fetcher)
+    /// prefers the fastest.
     pub fn new(sources: Vec<Host>, repository: &str) -> Self {
         let scope = Scope { repository: repository.to_owned(), actions: Action::Pull, mount_from: None };
         Self { sources: sources.into(), repository: repository.into(), scope: Arc::new(scope), is_for_copies: false }
@@ -48,6 +49,13 @@ impl Remote {
     /// that are each other's source recognize the requests.
     pub fn for_copies(sources: Vec<Host>, repository: &str) -> Self {
         Self { is_for_copies: true, ..Self::new(sources, repository) }
+    }
+
+    /// The same repository without peers, for readers that do not verify what they read.
+    #[must_use]
+    pub fn without_peers(&self) -> Self {
+        let sources = self.sources.iter().filter(|host| host.knows_tags()).cloned().collect();
+        Self { sources, ..self.clone() }
     }
 
     /// The hosts in the order in which they are tried.
@@ -66,7 +74,8 @@ impl Remote {
     /// The error of the last source, which is the registry itself.
     pub async fn manifest(&self, reference: &str) -> Result<(Digest, Bytes), Error> {
         let mut failure = None;
-        for host in &*self.sources {
+        let is_digest = reference.parse::<Digest>().is_ok();
+        for host in self.sources.iter().filter(|host| is_digest || host.knows_tags()) {
             match self.manifest_of(host, reference).await {
                 Ok(found) => return Ok(found),
                 Err(error) => {
@@ -86,7 +95,7 @@ impl Remote {
     /// The error of the last source, which is the registry itself.
     pub async fn digest(&self, tag: &str) -> Result<Option<Digest>, Error> {
         let mut failure = None;
-        for host in &*self.sources {
+        for host in self.sources.iter().filter(|host| host.knows_tags()) {
             match self.request_manifest(host, Method::HEAD, tag).await {
                 Ok(response) => {
                     let announced = response.headers().get(CONTENT_DIGEST).and_then(|value| value.to_str().ok());

@@ -22,7 +22,8 @@ pub struct HostSettings {
     /// If true, accept any certificate. For tests only: the network can then read and change
     /// everything.
     pub no_verify: bool,
-    /// Base URLs of mirrors, tried in this order before the registry itself.
+    /// Base URLs of mirrors, which are asked before the registry itself. Tags are looked up in this
+    /// order; blobs come from the mirror that has been fastest in the same transfer.
     pub mirrors: Vec<String>,
     /// Maximum number of bytes per second, in both directions together; at least one.
     pub bytes_per_second: Option<u64>,
