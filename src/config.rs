@@ -42,6 +42,9 @@
 //!   content that it lacks; `1` is the default host (off)
 //! - `HF_ENDPOINT`, `HF_TOKEN`: URL of the hub for `hf.co/…`, and the access token for it
 //!   (`https://huggingface.co`, anonymous)
+//! - `LODE_BANDWIDTH`: limit of all transfers with other servers, e.g. `20MB/s`, and limits by the
+//!   local time of day, e.g. `20MB/s;9-17=5MB/s;22:30-6=none` (none)
+//! - `LODE_PEERS`: daemons, separated by commas, that pulls ask for blobs first (none)
 //! - `LODE_STALL_TIMEOUT`: how long a registry may pause in the middle of a transfer (`30s`)
 //! - `DOCKER_CONFIG`: folder of Docker's `config.json`, whose logins are used too (`~/.docker`)
 //! - `LODE_KEEP_ALIVE`, `OLLAMA_KEEP_ALIVE`: how long an idle model stays loaded (`5m`)
@@ -94,7 +97,9 @@
 //! - `LODE_CRASH_AT`: for tests: kill the daemon at a step of a commit (none)
 
 mod address;
+pub(crate) mod bandwidth;
 mod devices;
+mod peers;
 mod registries;
 mod registry_access;
 pub(crate) mod registry_rules;
@@ -109,10 +114,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use daemon::{RegistryPolicy, Settings, TlsFiles};
+use daemon::{BandwidthSchedule, RegistryPolicy, Settings, TlsFiles};
 use protocol::{InstructionSet, KvType};
+use registry::client::Pace;
 use store::CrashPoint;
-use transfer::HubSettings;
+use transfer::{HubSettings, RegistrySettings};
 
 use crate::telemetry::{LogFilter, LogFormat, Traces};
 
@@ -226,6 +232,8 @@ fn settings(
     registries: &RegistriesConfig,
 ) -> Result<Settings> {
     let context = context_length()?;
+    let own_peers = peers::peers(&first(&["LODE_PEERS"]).unwrap_or_default()).context("LODE_PEERS")?;
+    let own_registries = RegistrySettings { peers: own_peers, ..registries.settings() };
     Ok(Settings {
         socket_is_shared: flag(&["LODE_SOCKET_SHARED"]).unwrap_or(false),
         socket: first(&["LODE_SOCKET"]).map_or_else(|| home.join("daemon.sock"), PathBuf::from),
@@ -242,11 +250,13 @@ fn settings(
             first(&["LODE_REGISTRY_CHALLENGE"]),
         )?,
         policy: RegistryPolicy::default(),
-        registries: registries.settings(),
+        bandwidth: bandwidth_schedule()?,
         hub: HubSettings {
             endpoint: first(&["HF_ENDPOINT"]).unwrap_or_else(|| "https://huggingface.co".to_owned()),
             token: first(&["HF_TOKEN"]),
+            pace: Pace::without_order(&own_registries.bandwidth),
         },
+        registries: own_registries,
         pull_through: first(&["LODE_PULL_THROUGH"]).and_then(|text| hosts(&text)),
         keep_alive: duration(&["LODE_KEEP_ALIVE", "OLLAMA_KEEP_ALIVE"], "5m")?,
         context: context.unwrap_or(CONTEXT),
@@ -286,6 +296,12 @@ fn hosts(text: &str) -> Option<Vec<String>> {
         other => other.to_ascii_lowercase(),
     };
     (text.trim() != "0").then(|| text.split(',').map(host).filter(|host| !host.is_empty()).collect())
+}
+
+/// Reads the limit of transfers.
+fn bandwidth_schedule() -> Result<BandwidthSchedule> {
+    let text = first(&["LODE_BANDWIDTH"]).unwrap_or_default();
+    bandwidth::schedule(&text).context("LODE_BANDWIDTH")
 }
 
 fn home() -> Result<PathBuf> {

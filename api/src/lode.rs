@@ -4,6 +4,7 @@
 mod archive;
 mod compare;
 mod export;
+mod jobs;
 mod keep;
 mod markdown;
 mod perplexity;
@@ -24,6 +25,9 @@ mod versions;
 pub use archive::{LoadResponse, LoadedModel, SaveRequest, SinceRequest};
 pub use compare::{DiffRequest, DiffResponse, LayerDiff, TensorDiff, TensorSide, ValueDiff};
 pub use export::{ExportChecked, ExportDtype, ExportFormat, ExportRequest};
+pub use jobs::{
+    BandwidthRequest, BandwidthResponse, JobChange, JobEntry, JobKind, JobPriority, JobRequest, JobState, JobsResponse,
+};
 pub use keep::{
     GcRequest, GcResponse, Leased, LinkedManifest, LinkedResponse, PruneModel, PruneRequest, PruneResponse,
     PruneVersions, PutOff,

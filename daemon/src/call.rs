@@ -23,12 +23,12 @@ use protocol::{FailureKind, GenerateEvent, GenerateRequest, Message, Prompt};
 use scheduler::{Context, Events, KeepAlive, Lease, Runner};
 use serde_json::{Map, Value};
 
+use crate::arriving::find_or_await;
 use crate::clock;
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::guard::Caller;
 use crate::headers::listed;
-use crate::models::find_called;
 use crate::rates::Rates;
 use crate::remote_pictures::fetched;
 use library::{Capability, Model, ModelDefaults, Opening};
@@ -67,10 +67,10 @@ impl Call {
     /// Finds the model and completes the options of the request with the model's parameters.
     ///
     /// # Errors
-    /// 400 for an invalid name, 404 if there is no such model.
+    /// 400 for an invalid name, 404 if there is no such model and none is being pulled.
     pub(crate) async fn begin(daemon: &Daemon, name: &str, demand: &GenerationOptions) -> Result<Self, Failed> {
         let begin = Instant::now();
-        let (model, own) = find_called(daemon, name).await?;
+        let (model, own) = find_or_await(daemon, name).await?;
         let (parameters, unknown) = Options::read(&own.parameters).map_err(Failed::bad_request)?;
         if !unknown.is_empty() {
             tracing::warn!(model = model.name, ?unknown, "unknown parameters of the model are ignored");

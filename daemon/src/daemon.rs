@@ -9,11 +9,13 @@ use scheduler::Scheduler;
 use tier::Tier;
 use transfer::{Hosts, Repositories, Upstream};
 
+use crate::bandwidth::SharedLimit;
 use crate::budget::Budget;
 use crate::collections::Collections;
 use crate::guard::keys::Keys;
 use crate::guard::permissions::Permissions;
 use crate::jobs::Jobs;
+use crate::long_tasks::LongTasks;
 use crate::metrics::counts::Counts;
 use crate::rates::Rates;
 use crate::settings::Settings;
@@ -31,13 +33,17 @@ pub(crate) struct Daemon {
     pub(crate) settings: Settings,
     pub(crate) budget: Budget,
     pub(crate) handed: SocketUploads,
-    /// Jobs that change the store or read all of it.
+    /// Pulls, pushes and creates.
     pub(crate) jobs: Jobs,
-    /// Jobs that read their input from a client while they run. They are separate, so that slow
-    /// clients do not block other jobs.
-    pub(crate) incoming: Jobs,
-    /// Jobs whose output a client reads at its own pace.
-    pub(crate) readouts: Jobs,
+    /// The limit that all transfers share.
+    pub(crate) limit: SharedLimit,
+    /// Tasks that change the store or read all of it.
+    pub(crate) long_tasks: LongTasks,
+    /// Tasks that read their input from a client while they run. They are separate, so that slow
+    /// clients do not block other tasks.
+    pub(crate) incoming: LongTasks,
+    /// Tasks whose output a client reads at its own pace.
+    pub(crate) readouts: LongTasks,
     pub(crate) permissions: Arc<Permissions>,
     /// The journal of the registry.
     pub(crate) journal: Arc<dyn Journal>,

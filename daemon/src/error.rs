@@ -9,7 +9,7 @@ use protocol::{FailureKind, GenerateEvent};
 use registry::server::access::Refusal;
 
 /// A failed request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failed {
     pub(crate) status: StatusCode,
     pub(crate) message: String,

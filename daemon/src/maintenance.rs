@@ -37,7 +37,7 @@ async fn stepwise<T: Serialize + 'static>(
     doing: &'static str,
     work: impl FnOnce(&Library, &dyn Observer) -> Result<T> + Send + 'static,
 ) -> Result<Response, Failed> {
-    let turn = daemon.jobs.turn().await?;
+    let turn = daemon.long_tasks.turn().await?;
     let (lines, response) = lines();
     let library = daemon.library.clone();
     // The job ends by itself, at the latest when the connection closes, through `goes_on`.

@@ -26,11 +26,14 @@ use tokio::task::JoinHandle;
 use tracing::Instrument;
 use transfer::{Hosts, Repositories, SyncTarget};
 
+use crate::bandwidth::SharedLimit;
 use crate::budget::Budget;
 use crate::collections::Collections;
 use crate::daemon::Daemon;
 use crate::guard::keys::Keys;
+use crate::job_tasks::runner;
 use crate::jobs::Jobs;
+use crate::long_tasks::LongTasks;
 use crate::rates::Rates;
 use crate::registry_journal::RegistryJournal;
 use crate::registry_retention::apply_retention;
@@ -102,8 +105,8 @@ async fn serve(settings: Settings) -> Result<()> {
     let journal = RegistryJournal::start(&settings.policy)?;
     let handed = SocketUploads::default();
     // Creating a model from files adds to the store, so a read-only store needs no socket.
-    let has_creates = !library.is_read_only();
-    let socket = has_creates.then(|| Socket::bind(&settings.socket, settings.socket_is_shared));
+    let socket = (!library.is_read_only()).then(|| Socket::bind(&settings.socket, settings.socket_is_shared));
+    let jobs = Jobs::new(&library, &settings.registries.bandwidth);
     let daemon = Daemon {
         library: library.clone(),
         scheduler: scheduler.clone(),
@@ -111,24 +114,22 @@ async fn serve(settings: Settings) -> Result<()> {
         keys,
         counts: metrics::start()?,
         rates: Rates::default(),
+        limit: SharedLimit::new(&settings.registries.bandwidth, &settings.bandwidth),
         settings,
         budget: Budget::new(),
         handed: handed.clone(),
-        jobs: Jobs::new(),
-        incoming: Jobs::new(),
-        readouts: Jobs::new(),
+        jobs: jobs.clone(),
+        long_tasks: LongTasks::new(),
+        incoming: LongTasks::new(),
+        readouts: LongTasks::new(),
         permissions: Arc::new(permissions()),
         journal: journal.journal(),
         tier,
         collections: Collections::default(),
     };
     tracing::info!(%address, tls = tls.is_some(), home = %daemon.library.home().display(), "listening");
-    match socket {
-        None => {}
-        Some(Ok(socket)) => drop(tokio::spawn(handed.serve(socket))),
-        // Without the socket, commands send paths, which needs the admin scope.
-        Some(Err(error)) => tracing::warn!("commands cannot pass files through the socket: {error:#}"),
-    }
+    serve_socket(handed, socket);
+    daemon.jobs.restore(&runner(&daemon));
     let (stop, stopped) = watch::channel(false);
     let preloading = daemon.clone();
     let repositories = daemon.repositories();
@@ -142,10 +143,21 @@ async fn serve(settings: Settings) -> Result<()> {
         () = background(library, preloading, registry, repositories) => {}
     }
     activation::stopping();
+    jobs.halt().await;
     let _ = stop.send(true);
     finish(server, &scheduler).await;
     journal.finish(SHUTDOWN_GRACE).await;
     Ok(())
+}
+
+/// Takes files that commands pass through the socket, if there is one.
+fn serve_socket(handed: SocketUploads, socket: Option<Result<Socket>>) {
+    match socket {
+        None => {}
+        Some(Ok(socket)) => drop(tokio::spawn(handed.serve(socket))),
+        // Without the socket, commands send paths, which needs the admin scope.
+        Some(Err(error)) => tracing::warn!("commands cannot pass files through the socket: {error:#}"),
+    }
 }
 
 fn open(settings: &Settings) -> Result<Store> {
@@ -250,7 +262,7 @@ async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repos
         let tier = tiering::keep(daemon.tier.as_ref());
         tokio::join!(log, index, collections, close_idle(&registry), sweep(library), retention, syncs, tier);
     };
-    tokio::join!(upkeep, daemon.preload());
+    tokio::join!(upkeep, daemon.preload(), daemon.limit.keep());
 }
 
 /// Fills the index after a crash, and rebuilds it after a failure, whose cause may be gone by now.

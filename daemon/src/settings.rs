@@ -15,6 +15,7 @@ use store::CrashPoint;
 use tier::TierPolicy;
 use transfer::{HubSettings, RegistrySettings, SyncSource};
 
+use crate::bandwidth::BandwidthSchedule;
 use crate::registry_journal::webhooks::WebhookSettings;
 use crate::tls::TlsFiles;
 
@@ -46,6 +47,8 @@ pub struct Settings {
     pub policy: RegistryPolicy,
     /// Settings of other registries, for pulls and pushes.
     pub registries: RegistrySettings,
+    /// The limit that all transfers with other servers share.
+    pub bandwidth: BandwidthSchedule,
     /// The Hugging Face hub, or a mirror of it.
     pub hub: HubSettings,
     /// The hosts from which the registry fetches missing content; `None` disables that.

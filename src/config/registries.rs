@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use registry::client::{Chain, Credentials, DockerConfig, HostSettings};
+use registry::client::{Bandwidth, Chain, Credentials, DockerConfig, HostSettings};
 use serde::Deserialize;
 use transfer::RegistrySettings;
 
@@ -104,6 +104,8 @@ impl RegistriesConfig {
             host: Arc::new(move |host| Ok(own.host(host)?)),
             names: Arc::new(move || Ok(named.read()?.registry.into_keys().collect())),
             credentials: self.credentials(),
+            bandwidth: Bandwidth::default(),
+            peers: Vec::new(),
         }
     }
 

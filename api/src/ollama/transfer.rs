@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::lode::JobPriority;
+
 /// Body of `POST /api/pull`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -16,6 +18,12 @@ pub struct PullRequest {
     /// Lode extension: report the progress of each blob in addition to the total.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub blobs: bool,
+    /// Lode extension: limit of the job in bytes per second; 0 is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// Lode extension: priority of the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<JobPriority>,
     /// Whether to stream the progress. The default is true.
     pub stream: Option<bool>,
 }
@@ -39,6 +47,12 @@ pub struct PushRequest {
     pub blobs: bool,
     /// Connect by HTTP without TLS.
     pub insecure: bool,
+    /// Lode extension: limit of the job in bytes per second; 0 is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// Lode extension: priority of the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<JobPriority>,
     /// Whether to stream the progress. The default is true.
     pub stream: Option<bool>,
 }

@@ -84,6 +84,7 @@ pub(crate) fn cors(settings: &Settings) -> CorsLayer {
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::HEAD])
         .allow_headers(AllowHeaders::mirror_request())
         .expose_headers([
+            HeaderName::from_static("lode-job"),
             HeaderName::from_static("x-lode-ignored"),
             HeaderName::from_static("x-lode-model-digest"),
             HeaderName::from_static("docker-content-digest"),

@@ -1,19 +1,22 @@
 //! Lode's own API.
 
 use api::lode::{
-    DiffRequest, DiffResponse, DuResponse, ExportChecked, ExportRequest, FsckReport, FsckRequest, GcRequest,
-    GcResponse, HistoryResponse, LineageResponse, LinkedResponse, LoadResponse, MarkdownRequest, MarkdownResponse,
-    ModelRequest, MoveReport, MoveRequest, OwnReport, OwnRequest, PerplexityRequest, PerplexityResponse, PlanRequest,
-    PlanResponse, PruneRequest, PruneResponse, RegistryResponse, RepairReport, RepairRequest, RetentionRequest,
-    RetentionResponse, RollbackRequest, RollbackResponse, RunningResponse, SaveRequest, SearchRequest, SearchResponse,
-    SharingResponse, SocketResponse, Step, TierMoveReport, TierMoveRequest, TierRecallReport, TierRecallRequest,
-    TierResponse, UploadResponse, ValuesRequest, ValuesResponse,
+    BandwidthRequest, BandwidthResponse, DiffRequest, DiffResponse, DuResponse, ExportChecked, ExportRequest,
+    FsckReport, FsckRequest, GcRequest, GcResponse, HistoryResponse, JobChange, JobEntry, JobRequest, JobsResponse,
+    LineageResponse, LinkedResponse, LoadResponse, MarkdownRequest, MarkdownResponse, ModelRequest, MoveReport,
+    MoveRequest, OwnReport, OwnRequest, PerplexityRequest, PerplexityResponse, PlanRequest, PlanResponse, PruneRequest,
+    PruneResponse, RegistryResponse, RepairReport, RepairRequest, RetentionRequest, RetentionResponse, RollbackRequest,
+    RollbackResponse, RunningResponse, SaveRequest, SearchRequest, SearchResponse, SharingResponse, SocketResponse,
+    Step, TierMoveReport, TierMoveRequest, TierRecallReport, TierRecallRequest, TierResponse, UploadResponse,
+    ValuesRequest, ValuesResponse,
 };
+use api::ollama::Progress;
 use axum::http::Method;
 
 use super::Route;
 use crate::create;
 use crate::guard::Scope;
+use crate::job_routes as jobs;
 use crate::maintenance::{archive, compare, export, keep, plan, registry, relations, tier, upkeep, values, versions};
 use crate::markdown::markdown;
 use crate::openapi::{Api, Operation};
@@ -31,6 +34,7 @@ pub(super) fn routes() -> Vec<Route> {
     let mut all = models();
     all.extend(upkeep());
     all.extend(tiers());
+    all.extend(transfers());
     all.extend(files());
     all.extend(general());
     all
@@ -136,6 +140,43 @@ fn upkeep() -> Vec<Route> {
             .needs(Scope::Read)
             .gives::<LinkedResponse>()
             .served_by(keep::linked),
+    ]
+}
+
+/// Calls about jobs: pulls, pushes and creates.
+fn transfers() -> Vec<Route> {
+    let change = |path, summary| post(path, summary).needs(Scope::Write).fails(&[404, 409]);
+    vec![
+        Operation::new(Api::Lode, Method::GET, "/api/lode/jobs", "Lists pulls, pushes and creates")
+            .needs(Scope::Read)
+            .gives::<JobsResponse>()
+            .served_by(jobs::jobs),
+        change("/api/lode/jobs/pause", "Stops a job until it is resumed")
+            .takes::<JobRequest>()
+            .gives::<JobEntry>()
+            .served_by(jobs::pause),
+        change("/api/lode/jobs/resume", "Goes on with a paused or failed job")
+            .takes::<JobRequest>()
+            .gives::<JobEntry>()
+            .served_by(jobs::resume),
+        change("/api/lode/jobs/cancel", "Ends a job").takes::<JobRequest>().gives::<JobEntry>().served_by(jobs::cancel),
+        post("/api/lode/jobs/change", "Changes the rate limit and the priority of a job")
+            .needs(Scope::Write)
+            .takes::<JobChange>()
+            .gives::<JobEntry>()
+            .fails(&[404])
+            .served_by(jobs::change),
+        post("/api/lode/jobs/watch", "Follows the progress of a job")
+            .needs(Scope::Read)
+            .takes::<JobRequest>()
+            .lines::<Progress>()
+            .fails(&[404])
+            .served_by(jobs::watch),
+        post("/api/lode/bandwidth", "Sets the rate limit that all transfers share")
+            .needs(Scope::Admin)
+            .takes::<BandwidthRequest>()
+            .gives::<BandwidthResponse>()
+            .served_by(jobs::bandwidth),
     ]
 }
 

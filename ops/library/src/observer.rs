@@ -1,4 +1,4 @@
-//! Cancellation of operations whose client has disconnected.
+//! Cancellation of operations whose client has disconnected, or whose job was stopped.
 
 use content::Observer;
 
@@ -12,4 +12,4 @@ pub fn ensure_wanted(observer: &dyn Observer) -> content::operation::Result<()> 
 }
 
 /// Error message of a canceled operation.
-pub const NOBODY: &str = "canceled: the client has disconnected";
+pub const NOBODY: &str = "canceled: the client has disconnected, or the job was stopped";

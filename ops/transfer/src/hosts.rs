@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use content::operation::Result;
 use manifests::ModelRef;
-use registry::client::{Chain, Credentials, Host, HostSettings, Remote};
+use registry::client::{Bandwidth, Chain, Credentials, Host, HostSettings, Pace, Remote};
 use reqwest::Url;
 
 /// Returns the settings of a host.
@@ -21,6 +21,10 @@ pub struct RegistrySettings {
     pub names: Arc<dyn Fn() -> Result<Vec<String>> + Send + Sync>,
     /// The source of logins.
     pub credentials: Arc<dyn Credentials>,
+    /// The limit that all transfers share.
+    pub bandwidth: Bandwidth,
+    /// Base URLs of daemons that pulls ask for blobs first.
+    pub peers: Vec<String>,
 }
 
 impl fmt::Debug for RegistrySettings {
@@ -37,17 +41,26 @@ pub struct Hosts {
     insecure: bool,
     /// If true, use no logins.
     anonymous: bool,
+    /// The rate limit and the urgency of the transfer.
+    pace: Pace,
 }
 
 impl Hosts {
     /// Uses the configured settings; `insecure` means HTTP without TLS for all hosts.
     pub fn new(configured: &RegistrySettings, insecure: bool) -> Self {
-        Self { configured: configured.clone(), insecure, anonymous: false }
+        let pace = Pace::without_order(&configured.bandwidth);
+        Self { configured: configured.clone(), insecure, anonymous: false, pace }
     }
 
     /// Uses no logins. For requests of anonymous users.
     pub fn anonymous(configured: &RegistrySettings) -> Self {
         Self { anonymous: true, ..Self::new(configured, false) }
+    }
+
+    /// Transfers with these limits and this urgency.
+    #[must_use]
+    pub fn paced(self, pace: Pace) -> Self {
+        Self { pace, ..self }
     }
 
     fn credentials(&self) -> Arc<dyn Credentials> {
@@ -62,7 +75,8 @@ impl Hosts {
 
     /// The registry of a reference.
     pub(crate) fn host(&self, reference: &ModelRef) -> Result<Host> {
-        Ok(Host::new(reference.host(), self.settings(reference.host())?, self.credentials())?)
+        let host = Host::new(reference.host(), self.settings(reference.host())?, self.credentials())?;
+        Ok(host.paced(self.pace.clone()))
     }
 
     /// The hosts that have settings.
@@ -83,16 +97,27 @@ impl Hosts {
         Ok((settings.mirrors.iter().map(|mirror| place_of(mirror)).collect(), settings.plain_http))
     }
 
-    /// The sources to pull a reference's model from: the mirrors of its registry, then the
+    /// The sources to pull a reference's model from: peers, the mirrors of its registry, then the
     /// registry.
     pub(crate) fn remote(&self, reference: &ModelRef) -> Result<(Remote, usize)> {
         let parallel = self.parallel(reference.host())?;
-        Ok((Remote::new(self.sources(reference.host())?, &repository(reference)), parallel))
+        let sources = [self.peers(reference.host())?, self.sources(reference.host())?].concat();
+        Ok((Remote::new(sources, &repository(reference)), parallel))
     }
 
     /// Maximum number of requests to a registry at a time.
     pub(crate) fn parallel(&self, host: &str) -> Result<usize> {
         Ok(self.settings(host)?.parallel)
+    }
+
+    /// The peers that may have blobs of a host, except the host itself.
+    fn peers(&self, host: &str) -> Result<Vec<Host>> {
+        let mut peers = Vec::new();
+        for peer in self.configured.peers.iter().filter(|peer| host_of(peer) != host) {
+            let own = (self.configured.host)(host_of(peer))?;
+            peers.push(Host::peer(peer, host, own, self.credentials())?.paced(self.pace.clone()));
+        }
+        Ok(peers)
     }
 
     /// The mirrors of a registry, then the registry.
@@ -102,13 +127,17 @@ impl Hosts {
         let mut sources = Vec::new();
         for mirror in &settings.mirrors {
             // A mirror has its own settings: certificate authorities and proxy.
-            let name = mirror.split("://").last().and_then(|rest| rest.split('/').next()).unwrap_or_default();
-            let own = (self.configured.host)(name)?;
-            sources.push(Host::mirror(mirror, host, own, credentials.clone())?);
+            let own = (self.configured.host)(host_of(mirror))?;
+            sources.push(Host::mirror(mirror, host, own, credentials.clone())?.paced(self.pace.clone()));
         }
-        sources.push(Host::new(host, settings, credentials)?);
+        sources.push(Host::new(host, settings, credentials)?.paced(self.pace.clone()));
         Ok(sources)
     }
+}
+
+/// Host and port of a URL.
+fn host_of(url: &str) -> &str {
+    url.split("://").last().and_then(|rest| rest.split('/').next()).unwrap_or_default()
 }
 
 /// Scheme, host and port of a URL. The user information and the path may be secrets.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use library::{FetchRange, RangeSource};
-use registry::client::{RedirectPolicy, cause};
+use registry::client::{Pace, RedirectPolicy, cause};
 use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_RANGE, LOCATION, RANGE, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url};
 
@@ -38,6 +38,8 @@ pub(crate) struct Endpoint {
     redirect_policy: RedirectPolicy,
     origin: String,
     token: Option<String>,
+    /// `None` for small documents that a client waits for.
+    pace: Option<Pace>,
     first_wait: Duration,
 }
 
@@ -70,6 +72,11 @@ impl Endpoint {
         Self::with_policy((RedirectPolicy::for_server(&parsed, None, &[]), Client::builder()), origin(&parsed), token)
     }
 
+    /// Requests wait for their turn and for the limits of `pace`.
+    pub(crate) fn paced(self, pace: Pace) -> Self {
+        Self { pace: Some(pace), ..self }
+    }
+
     /// The server of a URL that a client named. It must be on the Internet, or one of the hosts
     /// `allowed`.
     pub(crate) fn of_named_url(url: &str, allowed: &[String]) -> io::Result<Self> {
@@ -97,7 +104,7 @@ impl Endpoint {
             .user_agent(concat!("lode/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(io::Error::other)?;
-        Ok(Self { client, redirect_policy, origin, token, first_wait: FIRST_WAIT })
+        Ok(Self { client, redirect_policy, origin, token, pace: None, first_wait: FIRST_WAIT })
     }
 
     /// Reads a document of at most `limit` bytes.
@@ -109,7 +116,7 @@ impl Endpoint {
             if response.status() != StatusCode::OK {
                 return Err(RequestFailure::Final(invalid(format!("`{url}` answered {}", response.status()))));
             }
-            body(response, limit, url).await
+            self.body(response, limit, url).await
         };
         self.patiently(attempt).await
     }
@@ -150,6 +157,9 @@ impl Endpoint {
 
     /// Sends a request and follows redirects. Also returns the final URL.
     async fn follow(&self, start: &Url, range: Option<&Range<u64>>) -> Result<(Response, Url), RequestFailure> {
+        if let Some(pace) = &self.pace {
+            pace.turn().await;
+        }
         let mut url = start.clone();
         for _ in 0..=MAX_REDIRECTS {
             // Ranges refer to the plain bytes, not to a compressed form.
@@ -237,6 +247,23 @@ impl Endpoint {
         unreachable!("invariant: the last attempt returns")
     }
 
+    /// Reads the body of a response. A body above `limit` is refused before it is in memory.
+    async fn body(&self, mut response: Response, limit: u64, name: &str) -> Result<Bytes, RequestFailure> {
+        let expected = response.content_length().unwrap_or(0);
+        let mut bytes = Vec::with_capacity(expected.min(limit) as usize);
+        loop {
+            let passing = |e: reqwest::Error| RequestFailure::Passing(io::Error::other(e.without_url()), None);
+            let Some(piece) = response.chunk().await.map_err(passing)? else { return Ok(bytes.into()) };
+            if (bytes.len() + piece.len()) as u64 > limit {
+                return Err(RequestFailure::Final(invalid(format!("`{name}`: more than {limit} bytes came"))));
+            }
+            if let Some(pace) = &self.pace {
+                pace.take(piece.len()).await;
+            }
+            bytes.extend_from_slice(&piece);
+        }
+    }
+
     #[cfg(test)]
     fn impatient(mut self) -> Self {
         self.first_wait = Duration::from_millis(1);
@@ -270,7 +297,7 @@ impl HttpFile {
         let (response, end) = self.endpoint.follow(from, Some(&range)).await?;
         let response = self.endpoint.accepted(response, &self.name, remembered.is_some())?;
         self.check_range(&response, &range)?;
-        let bytes = body(response, range.end - range.start, &self.name).await?;
+        let bytes = self.endpoint.body(response, range.end - range.start, &self.name).await?;
         if bytes.len() as u64 != range.end - range.start {
             let reason = format!("`{}`: the response was truncated", self.name);
             return Err(RequestFailure::Passing(io::Error::new(io::ErrorKind::UnexpectedEof, reason), None));
@@ -303,20 +330,6 @@ impl HttpFile {
                  file and import it from there"
             )))),
         }
-    }
-}
-
-/// Reads the body of a response. A body above `limit` is refused before it is in memory.
-async fn body(mut response: Response, limit: u64, name: &str) -> Result<Bytes, RequestFailure> {
-    let expected = response.content_length().unwrap_or(0);
-    let mut bytes = Vec::with_capacity(expected.min(limit) as usize);
-    loop {
-        let passing = |e: reqwest::Error| RequestFailure::Passing(io::Error::other(e.without_url()), None);
-        let Some(piece) = response.chunk().await.map_err(passing)? else { return Ok(bytes.into()) };
-        if (bytes.len() + piece.len()) as u64 > limit {
-            return Err(RequestFailure::Final(invalid(format!("`{name}`: more than {limit} bytes came"))));
-        }
-        bytes.extend_from_slice(&piece);
     }
 }
 

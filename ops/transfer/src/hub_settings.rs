@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use registry::client::Pace;
+
 /// The hub that serves models named `hf.co/…`.
 #[derive(Clone)]
 pub struct HubSettings {
@@ -9,6 +11,8 @@ pub struct HubSettings {
     pub endpoint: String,
     /// The access token for the hub.
     pub token: Option<String>,
+    /// The rate limit and the urgency of its transfers.
+    pub pace: Pace,
 }
 
 impl fmt::Debug for HubSettings {

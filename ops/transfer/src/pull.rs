@@ -145,7 +145,7 @@ pub async fn pull_from_hub(
     name: Option<ModelRef>,
     meter: &Arc<Meter>,
 ) -> Result<Pulled> {
-    let endpoint = Endpoint::new(&hub.endpoint, hub.token.clone())?;
+    let endpoint = Endpoint::new(&hub.endpoint, hub.token.clone())?.paced(hub.pace.clone());
     let hub = Hub { address: hub.endpoint.clone(), endpoint };
     import(library, meter, move |library, observer| pull_hub(library, &hub, &reference, name, observer)).await
 }
@@ -332,7 +332,7 @@ async fn fetch(
 ) -> Result<()> {
     let workers = (parallel * FETCHES_PER_REQUEST).min(missing.len());
     let queue = Arc::new(Mutex::new(missing));
-    // If the client disconnects, this is dropped, which ends the workers.
+    // If the job is stopped, this is dropped, which ends the workers.
     let mut running = JoinSet::new();
     for _ in 0..workers {
         let (library, fetcher, queue, meter) = (library.clone(), fetcher.clone(), queue.clone(), meter.clone());
