@@ -19,6 +19,8 @@ mod fsck;
 mod help;
 mod htpasswd;
 mod interactive;
+mod job_settings;
+mod jobs;
 mod keep;
 mod key;
 mod launch;
@@ -95,6 +97,25 @@ enum Command {
     Search(search::SearchArguments),
     /// Push a model to a registry
     Push(transfer::PushArguments),
+    /// List pulls, pushes and creates of the daemon
+    Jobs(jobs::JobsArguments),
+    /// Stop jobs until they are resumed
+    Pause {
+        #[arg(required = true, value_name = "JOB")]
+        jobs: Vec<u64>,
+    },
+    /// Go on with paused or failed jobs
+    Resume {
+        #[arg(required = true, value_name = "JOB")]
+        jobs: Vec<u64>,
+    },
+    /// End jobs; transferred blobs are kept for a day
+    Cancel {
+        #[arg(required = true, value_name = "JOB")]
+        jobs: Vec<u64>,
+    },
+    /// Limit the bandwidth of all transfers, or of one job
+    Limit(jobs::LimitArguments),
     /// Log in to a registry
     Login(login::LoginArguments),
     /// Delete the login for a registry
@@ -244,6 +265,11 @@ const INTERRUPTED: u8 = 130;
 #[error("interrupted; nothing was written")]
 struct Interrupted;
 
+/// The error of an interrupted command whose work goes on in the daemon.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct GoesOn(String);
+
 /// Runs the program.
 pub(crate) fn main() -> ExitCode {
     pipe::end_with_the_reader();
@@ -264,7 +290,11 @@ pub(crate) fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             text::tell_error(&error);
-            if error.is::<Interrupted>() { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE }
+            if error.is::<Interrupted>() || error.is::<GoesOn>() {
+                ExitCode::from(INTERRUPTED)
+            } else {
+                ExitCode::FAILURE
+            }
         }
     }
 }
@@ -288,6 +318,11 @@ fn dispatch(command: Command, config: Config) -> Result<()> {
             Command::Prefetch(arguments) => prefetch::run(&config, &arguments).await,
             Command::Search(arguments) => search::run(&config, &arguments).await,
             Command::Push(arguments) => transfer::push(&config, &arguments).await,
+            Command::Jobs(arguments) => jobs::list(&config, &arguments).await,
+            Command::Pause { jobs } => jobs::change(&config, "pause", &jobs).await,
+            Command::Resume { jobs } => jobs::change(&config, "resume", &jobs).await,
+            Command::Cancel { jobs } => jobs::change(&config, "cancel", &jobs).await,
+            Command::Limit(arguments) => jobs::set_limit(&config, &arguments).await,
             Command::Login(arguments) => login::login(&config, &arguments).await,
             Command::Logout { host } => login::logout(&config, &host).await,
             Command::List { prefix, linked: true, format } => list::linked(&config, prefix.as_deref(), format).await,

@@ -245,9 +245,17 @@ impl Client {
         &self,
         path: &str,
         body: &impl Serialize,
+        each: impl FnMut(T) -> Result<()>,
+    ) -> Result<()> {
+        self.lines_of(self.send(Method::POST, path, Some(body)).await?, each).await
+    }
+
+    /// Passes each line of a response to `each`. An error of `each` ends the reading.
+    pub(super) async fn lines_of<T: DeserializeOwned>(
+        &self,
+        response: Response,
         mut each: impl FnMut(T) -> Result<()>,
     ) -> Result<()> {
-        let response = self.send(Method::POST, path, Some(body)).await?;
         let mut stream = response.bytes_stream();
         let mut buffer: Vec<u8> = Vec::new();
         while let Some(bytes) = stream.next().await {

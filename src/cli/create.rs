@@ -11,7 +11,7 @@ use manifests::ModelRef;
 
 use super::client::Client;
 use super::text::{plain, table};
-use super::{Format, adapter, progress};
+use super::{Format, adapter, progress, transfer};
 use crate::config::Config;
 use api::modelfile::Modelfile;
 use content::text::size;
@@ -84,20 +84,23 @@ pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<
 pub(super) async fn send(client: &Client, request: &CreateRequest) -> Result<()> {
     let bar = progress::bytes()?;
     let mut last = String::new();
-    let told = client.lines("/api/create", request, |line: Progress| {
-        last.clone_from(&line.status);
-        match (line.total, line.completed) {
-            (Some(total), Some(completed)) => {
-                progress::advance(&bar, plain(&line.status).into_owned(), total, completed);
+    let shown = async |response| {
+        let told = client.lines_of(response, |line: Progress| {
+            last.clone_from(&line.status);
+            match (line.total, line.completed) {
+                (Some(total), Some(completed)) => {
+                    progress::advance(&bar, plain(&line.status).into_owned(), total, completed);
+                }
+                _ => bar.suspend(|| eprintln!("{}", plain(&line.status))),
             }
-            _ => bar.suspend(|| eprintln!("{}", plain(&line.status))),
-        }
-        for warning in &line.warnings {
-            bar.suspend(|| eprintln!("warning: {}", plain(warning)));
-        }
-        Ok(())
-    });
-    let result = told.await;
+            for warning in &line.warnings {
+                bar.suspend(|| eprintln!("warning: {}", plain(warning)));
+            }
+            Ok(())
+        });
+        told.await
+    };
+    let result = transfer::until_interrupted(client.download("/api/create", request), "create", shown).await;
     bar.finish_and_clear();
     result?;
     ensure!(last == "success", "the create broke off after `{last}`");

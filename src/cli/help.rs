@@ -7,10 +7,11 @@ use std::fmt::Write;
 use clap::builder::StyledStr;
 
 /// Commands, grouped by purpose.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Use models", &["run", "launch", "ps", "stop", "ui"]),
     ("Get and make models", &["pull", "prefetch", "search", "create", "adopt", "list", "show", "cp", "rm"]),
     ("Share models", &["push", "login", "logout", "save", "load", "export"]),
+    ("Transfers", &["jobs", "pause", "resume", "cancel", "limit"]),
     (
         "Versions and space",
         &["history", "rollback", "pin", "unpin", "du", "move", "own", "diff", "prune", "gc", "tier"],

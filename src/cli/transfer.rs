@@ -1,18 +1,23 @@
 //! `lode pull` and `lode push`.
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 
 use anyhow::{Result, bail, ensure};
+use api::lode::JobRequest;
 use api::ollama::{PullRequest, PushRequest, ShowRequest, ShowResponse};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use indicatif::ProgressBar;
 use manifests::ModelRef;
+use reqwest::Response;
 use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::{Client, Refused};
+use super::job_settings::JobSettings;
 use super::text::plain;
-use super::{Format, ask, progress};
+use super::{Format, GoesOn, ask, progress};
 use crate::config::Config;
 
 /// Arguments of `lode pull`.
@@ -23,6 +28,8 @@ pub(super) struct PullArguments {
     /// Connect by HTTP without TLS
     #[arg(long)]
     insecure: bool,
+    #[command(flatten)]
+    job: JobSettings,
     /// Format of the progress; `json` prints one document a line on standard output
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -42,6 +49,8 @@ pub(super) struct PushArguments {
     /// Connect by HTTP without TLS
     #[arg(long)]
     insecure: bool,
+    #[command(flatten)]
+    job: JobSettings,
     /// Format of the progress; `json` prints one document a line on standard output
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -65,11 +74,13 @@ pub(super) async fn pull(config: &Config, arguments: &PullArguments) -> Result<(
     let request = PullRequest {
         model: arguments.model.clone(),
         insecure: arguments.insecure,
+        limit: arguments.job.limit,
+        priority: arguments.job.priority.map(Into::into),
         stream: Some(true),
         ..PullRequest::default()
     };
     let client = Client::connect(config).await?;
-    show(&client, "/api/pull", &request, arguments.format).await
+    show(&client, "/api/pull", &request, Showing::of("pull", &arguments.job, arguments.format)).await
 }
 
 /// Pulls a model that a command needs and that is not in the store. If `asks` is true and there is
@@ -101,7 +112,11 @@ fn whole_name(name: &str) -> String {
 /// Pulls a model that the command uses right away.
 async fn fetch(client: &Client, name: &str) -> Result<()> {
     let request = PullRequest { model: name.to_owned(), stream: Some(true), ..PullRequest::default() };
-    show(client, "/api/pull", &request, Format::Table).await
+    let bar = progress::bytes()?;
+    // Without a handler of interrupts, which would stay for the rest of the command.
+    let result = lines(client, client.download("/api/pull", &request).await?, &bar, Format::Table).await;
+    bar.finish_and_clear();
+    result
 }
 
 pub(super) async fn push(config: &Config, arguments: &PushArguments) -> Result<()> {
@@ -110,31 +125,98 @@ pub(super) async fn push(config: &Config, arguments: &PushArguments) -> Result<(
         destination: arguments.destination.clone().unwrap_or_default(),
         dry_run: arguments.dry_run,
         insecure: arguments.insecure,
+        limit: arguments.job.limit,
+        priority: arguments.job.priority.map(Into::into),
         stream: Some(true),
         ..PushRequest::default()
     };
     let client = Client::connect(config).await?;
-    show(&client, "/api/push", &request, arguments.format).await
+    show(&client, "/api/push", &request, Showing::of("push", &arguments.job, arguments.format)).await
+}
+
+/// Shows the progress of a job until it ends.
+pub(super) async fn follow(client: &Client, id: u64, format: Format) -> Result<()> {
+    let showing = Showing { what: "job", detach: false, format };
+    show(client, "/api/lode/jobs/watch", &JobRequest { id }, showing).await
+}
+
+/// How a transfer is shown.
+#[derive(Clone, Copy, Debug)]
+struct Showing {
+    /// `pull`, `push` or `job`.
+    what: &'static str,
+    /// Whether the command ends at once.
+    detach: bool,
+    format: Format,
+}
+
+impl Showing {
+    fn of(what: &'static str, job: &JobSettings, format: Format) -> Self {
+        Self { what, detach: job.detach, format }
+    }
 }
 
 /// Sends a request and shows its lines until the transfer succeeds.
-async fn show(client: &Client, path: &str, request: &impl Serialize, format: Format) -> Result<()> {
+async fn show(client: &Client, path: &str, request: &impl Serialize, showing: Showing) -> Result<()> {
     let bar = progress::bytes()?;
+    let shown = async |response: Response| {
+        if let Some(job) = job_of(&response).filter(|_| showing.detach) {
+            eprintln!("the {} runs as a job; `lode jobs` lists it, `lode cancel {job}` ends it", showing.what);
+            println!("{job}");
+            return Ok(());
+        }
+        lines(client, response, &bar, showing.format).await
+    };
+    let result = until_interrupted(client.download(path, request), showing.what, shown).await;
+    bar.finish_and_clear();
+    result
+}
+
+/// Waits for a job: `response` starts it, and `shown` shows its lines. If the user interrupts the
+/// command, the job goes on.
+pub(super) async fn until_interrupted(
+    response: impl Future<Output = Result<Response>>,
+    what: &str,
+    shown: impl AsyncFnOnce(Response) -> Result<()>,
+) -> Result<()> {
+    // From here on, an interrupt does not end this process by itself.
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    let job = OnceCell::new();
+    let work = async {
+        let response = response.await?;
+        // A dry run has no job. This is the only place that sets it.
+        let _ = job_of(&response).map(|id| job.set(id));
+        shown(response).await
+    };
+    tokio::select! {
+        result = work => result,
+        _ = interrupts.recv() => Err(match job.get() {
+            Some(id) => GoesOn(format!("the {what} goes on as job {id}; `lode jobs` lists it, `lode cancel {id}` ends it")),
+            None => GoesOn(format!("interrupted; `lode jobs` shows whether the {what} has begun")),
+        }
+        .into()),
+    }
+}
+
+fn job_of(response: &Response) -> Option<String> {
+    Some(response.headers().get("lode-job")?.to_str().ok()?.to_owned())
+}
+
+/// Shows the lines of a response until the transfer succeeds.
+async fn lines(client: &Client, response: Response, bar: &ProgressBar, format: Format) -> Result<()> {
     // Only the last line tells whether the transfer succeeded.
     let mut last = VecDeque::with_capacity(1);
-    let told = client.lines(path, request, |line: TransferLine| {
+    let told = client.lines_of(response, |line: TransferLine| {
         last.clear();
         last.push_back(line.status.clone());
         if format == Format::Json {
             println!("{}", serde_json::to_string(&line)?);
             return Ok(());
         }
-        table(&bar, &line);
+        table(bar, &line);
         Ok(())
     });
-    let result = told.await;
-    bar.finish_and_clear();
-    result?;
+    told.await?;
     let last = last.pop_back().unwrap_or_default();
     ensure!(last == "success", "the transfer broke off after `{last}`; run the same command again to resume");
     Ok(())
