@@ -59,8 +59,8 @@ async fn received(socket: &mut TcpStream) -> usize {
     read.unwrap_or(0)
 }
 
-/// The pull of a create is cancelled when its client disconnects. A failing registry is not
-/// reported as an unknown name.
+/// The pull of a create is cancelled with its job. A failing registry is not reported as an unknown
+/// name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_base_that_cannot_be_had() {
     let registry = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -72,7 +72,8 @@ async fn a_base_that_cannot_be_had() {
     let (mut socket, _) = registry.accept().await.expect("a connection");
     assert!(received(&mut socket).await > 0, "a request");
     create.abort();
-    assert_eq!(received(&mut socket).await, 0, "the pull goes on without its client");
+    assert_eq!(server.ask("/api/lode/jobs/cancel", &json!({"id": 1})).await["state"], "cancelled");
+    assert_eq!(received(&mut socket).await, 0, "the pull goes on after its job was cancelled");
     let refuses = async {
         loop {
             let (mut socket, _) = registry.accept().await.expect("a connection");

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -69,8 +69,29 @@ struct Shared {
     sent: AtomicU64,
     /// The number of bytes of response bodies after which the proxy stops forwarding.
     limit: watch::Sender<u64>,
+    /// The rate of all response bodies together, in bytes per second; 0 if it is not limited.
+    rate: AtomicU64,
+    /// When the next piece may be sent.
+    next: Mutex<Option<Instant>>,
     /// The number of requests whose response has not ended.
     open: watch::Sender<u64>,
+}
+
+impl Shared {
+    /// Waits until a piece may be sent at the limited rate.
+    async fn pace(&self, bytes: u64) {
+        let rate = self.rate.load(Ordering::SeqCst);
+        if rate == 0 {
+            return;
+        }
+        let at = {
+            let mut next = lock(&self.next);
+            let at = next.unwrap_or_else(Instant::now).max(Instant::now());
+            *next = Some(at + Duration::from_secs_f64(bytes as f64 / rate as f64));
+            at
+        };
+        tokio::time::sleep_until(at.into()).await;
+    }
 }
 
 /// Counts a request as open until it is dropped.
@@ -107,6 +128,8 @@ impl Gateway {
             faults: Mutex::default(),
             sent: AtomicU64::new(0),
             limit: watch::Sender::new(u64::MAX),
+            rate: AtomicU64::new(0),
+            next: Mutex::default(),
             open: watch::Sender::new(0),
         });
         let service = Service::start(Router::new().fallback(pass).with_state(Arc::clone(&shared)));
@@ -152,6 +175,11 @@ impl Gateway {
     /// Forwards so many more bytes of response bodies, and then holds the rest, except manifests.
     pub(crate) fn hold_after(&self, bytes: u64) {
         self.shared.limit.send_replace(self.shared.sent.load(Ordering::SeqCst) + bytes);
+    }
+
+    /// Limits the rate of all response bodies together, in bytes per second.
+    pub(crate) fn limit_rate(&self, rate: u64) {
+        self.shared.rate.store(rate, Ordering::SeqCst);
     }
 
     /// Forwards everything that is held.
@@ -252,6 +280,7 @@ fn answered(
             let held = limit.wait_for(|limit| shared.sent.load(Ordering::SeqCst) < *limit).await;
             held.map_err(io::Error::other)?;
             let length = piece.len() as u64;
+            shared.pace(length).await;
             shared.sent.fetch_add(length, Ordering::SeqCst);
             down.fetch_add(length, Ordering::SeqCst);
             Ok(Some((piece, (answer, limit, passed + length))))

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::server::Server;
 use crate::stored;
-use crate::support::list;
+use crate::support::{list, until};
 
 /// The host of short model names.
 pub(crate) const DEFAULT_HOST: &str = "registry.ollama.ai";
@@ -35,6 +35,17 @@ impl Server {
         }
         assert_eq!(last["status"], "success", "{path} {body}: {text}");
         Ok(lines)
+    }
+
+    /// Returns all jobs.
+    pub(crate) async fn jobs(&self) -> Vec<Value> {
+        let answer = self.http.get(self.url("/api/lode/jobs")).send().await.expect("the daemon answers");
+        list(&answer.json::<Value>().await.expect("JSON")["jobs"]).to_vec()
+    }
+
+    /// Waits until no job runs.
+    pub(crate) async fn jobs_end(&self) {
+        until("no job runs", async || self.jobs().await.iter().all(|job| job["state"] != "running")).await;
     }
 
     /// Pulls a model, or returns the error.

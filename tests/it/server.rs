@@ -116,6 +116,15 @@ impl Server {
         self.restart_on("127.0.0.1", environment).await
     }
 
+    /// Restarts the daemon on a given address and port.
+    pub(crate) async fn restart_at(mut self, address: &str) -> Self {
+        self.kill();
+        self.child = spawn(&[], self.folder.path(), address, &[]);
+        address.clone_into(&mut self.address);
+        self.wait().await;
+        self
+    }
+
     /// Restarts the daemon on a given address of this machine, or on all addresses.
     pub(crate) async fn restart_on(mut self, address: &str, environment: &[(&str, &str)]) -> Self {
         self.kill();

@@ -3,7 +3,9 @@
 
 mod collection;
 mod interrupted;
+mod jobs;
 mod mirrors;
+mod peer_daemons;
 mod private;
 mod progress;
 
@@ -17,7 +19,7 @@ use crate::peers::{DEFAULT_HOST, assert_same};
 use crate::server::Server;
 use crate::stored;
 use crate::support::{entries, name, read, tiny_model, until};
-use crate::synthetic::fine_tune;
+use crate::synthetic::{fine_tune, llama};
 
 /// Two tensors of the tiny model that are separate blobs.
 const TUNED: [&str; 2] = ["model.layers.0.mlp.up_proj.weight", "model.layers.1.self_attn.q_proj.weight"];
@@ -153,8 +155,10 @@ async fn a_fine_tune_moves_only_what_it_changed() {
 }
 
 #[tokio::test]
-async fn two_pulls_of_one_model_share_the_transfer() {
+async fn two_pulls_of_one_blob_share_the_transfer() {
     let source = colleague().await;
+    let copy = json!({"source": "tiny", "destination": "same"});
+    assert_eq!(source.post("/api/copy", &copy).await.status(), 200);
     let gateway = Gateway::to(&source.address);
     let target = Server::start(&[]).await;
     let manifest = stored::created(&source.home(), "tiny");
@@ -170,7 +174,8 @@ async fn two_pulls_of_one_model_share_the_transfer() {
     };
     let late = async {
         gateway.reached(manifest.raw.len() as u64 + total / 3).await;
-        target.pull(&name).await
+        // Another job, with the same blobs.
+        target.pull(&format!("{}/library/same", gateway.address)).await
     };
     let (first, second, ()) = tokio::join!(target.pull(&name), late, release);
     assert!(first.len() > 2 && second.len() > 2);

@@ -130,6 +130,8 @@ async fn conduct(campaign: &Campaign, mut server: Server, random: &mut StdRng) -
             // client that already holds it and continues only now finds its connection refused.
             let mut address = campaign.address.write().await;
             server = server.restart(&[]).await;
+            server.jobs_end().await;
+            campaign.record().history.settled();
             address.clone_from(&server.address);
             campaign.is_down.store(false, Ordering::SeqCst);
             check::all(campaign, &server, random).await;
@@ -146,6 +148,8 @@ async fn restarted(campaign: &Campaign, mut server: Server) -> Server {
     server.kill();
     campaign.died();
     server = server.restart(&[]).await;
+    server.jobs_end().await;
+    campaign.record().history.settled();
     campaign.address.write().await.clone_from(&server.address);
     server
 }

@@ -155,6 +155,8 @@ pub(super) struct History {
     readings: Vec<Reading>,
     /// The moments at which the daemon died.
     deaths: Vec<Moment>,
+    /// The moments at which the jobs of each dead daemon had ended in the next one.
+    settlements: Vec<Moment>,
     now: Moment,
 }
 
@@ -170,16 +172,22 @@ impl History {
         Begun { at: self.tick(), life: self.deaths.len() }
     }
 
-    /// Records the daemon's death: requests to it have taken effect by now, or never will. Returns
-    /// the number of deaths.
+    /// Records the daemon's death. Returns the number of deaths.
     pub(super) fn died(&mut self) -> usize {
         let now = self.tick();
         self.deaths.push(now);
+        self.deaths.len()
+    }
+
+    /// Records that the jobs of the dead daemon have ended: requests to it have taken effect by
+    /// now, or never will.
+    pub(super) fn settled(&mut self) {
+        let now = self.tick();
+        self.settlements.push(now);
         let open = |operation: &&mut Operation| operation.place.side == Side::Here && operation.ended == OPEN;
         for operation in self.operations.iter_mut().filter(open) {
             operation.ended = now;
         }
-        self.deaths.len()
     }
 
     /// Whether the daemon has died since the operation began.
@@ -194,7 +202,7 @@ impl History {
         let ended = match (certainty, place.side) {
             // A client may read a response after the daemon's death.
             (Certainty::Acknowledged, _) => now.min(death),
-            (Certainty::Unknown, Side::Here) => death,
+            (Certainty::Unknown, Side::Here) => self.settlements.get(begun.life).copied().unwrap_or(OPEN),
             // A request that was sent to the peer before may still be on its way.
             (Certainty::Unknown, Side::Peer) => OPEN,
         };

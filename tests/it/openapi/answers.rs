@@ -53,6 +53,7 @@ async fn answers_are_what_the_document_says() {
     lode(&described, root.path()).await;
     files(&described).await;
     transfers(&described).await;
+    jobs(&described).await;
     service(&described).await;
     // `/readyz` only returns 503 if the disk is full.
     let unseen: Vec<String> = described.unseen().into_iter().filter(|answer| !answer.contains("/readyz 503")).collect();
@@ -81,6 +82,29 @@ async fn creates(described: &Described) {
         let (status, documents) = described.send(&asked, described.request(&asked)).await;
         assert_eq!(status, expect, "{method} {documents:?}");
     }
+}
+
+/// Jobs: the first one is a create that has ended, the last one a pull that waits for its server.
+async fn jobs(described: &Described) {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let name = format!("{}/x/silent", silent.local_addr().expect("an address"));
+    let asked = Asked { method: reqwest::Method::POST, path: "/api/pull", url: "/api/pull" };
+    let pull = described.request(&asked).json(&json!({"model": name})).send().await.expect("an answer");
+    let id: u64 = pull.headers()["lode-job"].to_str().expect("text").parse().expect("a number");
+    described.get("/api/lode/jobs").await;
+    for (action, id, status) in [
+        ("change", id, 200),
+        ("pause", id, 200),
+        ("resume", id, 200),
+        ("pause", 9999, 404),
+        ("cancel", id, 200),
+        ("cancel", id, 409),
+        ("watch", 1, 200),
+        ("watch", 9999, 404),
+    ] {
+        described.ask(&format!("/api/lode/jobs/{action}"), &json!({"id": id}), status).await;
+    }
+    described.ask("/api/lode/bandwidth", &json!({"limit": 1_000_000_000}), 200).await;
 }
 
 async fn models(described: &Described) {

@@ -20,14 +20,14 @@ use crate::synthetic::llama;
 use super::local;
 
 /// Starts a daemon with a model of about 20 MB called `m`.
-async fn colleague() -> Server {
+pub(super) async fn colleague() -> Server {
     let server = Server::start(&[]).await;
     server.create("m", llama(4, 512).path()).await;
     server
 }
 
 /// Returns the number of kills; `LODE_TEST_KILLS` overrides it.
-fn rounds() -> u64 {
+pub(super) fn rounds() -> u64 {
     std::env::var("LODE_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
 }
 
@@ -37,7 +37,7 @@ fn moments() -> impl Iterator<Item = Duration> {
 }
 
 /// Returns the bytes of blobs and of incomplete ingests in a store.
-fn received(home: &Path) -> u64 {
+pub(super) fn received(home: &Path) -> u64 {
     let size = |path: std::path::PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     // An ingest may become a blob between the two: blobs are counted first, so that it counts once
     // or not at all.
@@ -49,7 +49,7 @@ fn received(home: &Path) -> u64 {
 }
 
 /// Sends a request and reads its response until it ends or breaks.
-fn begin(server: &Server, path: &str, body: &serde_json::Value) -> JoinHandle<()> {
+pub(super) fn begin(server: &Server, path: &str, body: &serde_json::Value) -> JoinHandle<()> {
     let request = server.http.post(server.url(path)).json(body);
     tokio::spawn(async move {
         if let Ok(response) = request.send().await {
@@ -71,7 +71,7 @@ async fn a_cancelled_pull_goes_on_where_it_was() {
     // The gateway holds whole pieces, so slightly less than half may arrive.
     gateway.reached(total / 2 - total / 8).await;
     until("a quarter is on the disk", async || received(&target.home()) >= total / 4).await;
-    pull.abort();
+    target.cancel().await;
     let _ = pull.await;
     gateway.idle().await;
     let (first, kept) = (gateway.fetched_bytes(), received(&target.home()));
@@ -98,7 +98,7 @@ async fn a_cancelled_push_goes_on_where_it_was() {
     while gateway.uploaded_bytes() < total / 2 && !push.is_finished() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    push.abort();
+    source.cancel().await;
     let _ = push.await;
     gateway.idle().await;
     let there: u64 = stored::blobs(&target.home()).values().sum();

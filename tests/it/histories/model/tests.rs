@@ -131,6 +131,7 @@ fn a_death_ends_what_was_under_way() {
     let mut history = History::default();
     let (lost, pushed) = (history.begin(), history.begin());
     history.died();
+    history.settled();
     assert!(history.has_died(lost));
     history.end(lost, Place::here(NAME), Effect::Set("x".to_owned()), Certainty::Unknown);
     history.end(pushed, Place::peer(NAME), Effect::Set("x".to_owned()), Certainty::Unknown);
@@ -143,6 +144,20 @@ fn a_death_ends_what_was_under_way() {
     let value = Some("x".to_owned());
     history.check(&BTreeMap::from([(Place::peer(NAME), value)])).expect("it may have come late");
     history.check(&seen(Some("x"))).expect_err("it was lost before `y` was asked for");
+}
+
+#[test]
+fn a_job_may_go_on_after_a_death() {
+    let mut history = History::default();
+    let lost = history.begin();
+    history.died();
+    history.end(lost, Place::here(NAME), Effect::Set("x".to_owned()), Certainty::Unknown);
+    history.check(&seen(None)).expect("it may not have taken effect");
+    history.check(&seen(Some("x"))).expect("it may have come late");
+    history.settled();
+    let later = history.begin();
+    history.end(later, Place::here(NAME), Effect::Remove, Certainty::Acknowledged);
+    history.check(&seen(Some("x"))).expect_err("it had ended before the removal");
 }
 
 #[test]
