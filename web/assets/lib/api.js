@@ -99,9 +99,14 @@ export async function remove(path, json) {
   await request("DELETE", path, json === undefined ? {} : { json });
 }
 
-/** Yields the lines of a JSON stream as they arrive. Throws if a line is an error. */
-export async function* lines(path, json, signal) {
+/**
+ * Yields the lines of a JSON stream as they arrive. Throws if a line is an error. `onjob` gets the
+ * number of the daemon's job, if the request has one.
+ */
+export async function* lines(path, json, signal, onjob) {
   const response = await request("POST", path, { json, signal });
+  const job = response.headers.get("lode-job");
+  if (job !== null) onjob?.(Number(job));
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   let ended = false;

@@ -1,7 +1,8 @@
-// Running transfers and jobs: pulls, pushes, creates, checks. They continue while other views are
-// shown, and can be cancelled and resumed.
+// Running transfers and other work: pulls, pushes, creates, checks. They continue while other views
+// are shown, and can be cancelled and resumed. Pulls, pushes and creates are jobs of the daemon,
+// which go on without this page.
 
-import { lines } from "./api.js";
+import { get, lines, post } from "./api.js";
 import { h, fill, icon, iconButton, announce } from "./dom.js";
 import { bytes, count, percent, seconds, short } from "./format.js";
 import { meter } from "./table.js";
@@ -15,6 +16,8 @@ const SHOWN = 60;
 const MEASURED = 3000;
 /** The shortest period for a meaningful rate, in milliseconds. */
 const LEAST = 400;
+/** Time between two looks at the daemon's jobs, in milliseconds. */
+const LOOK = 1000;
 
 const all = [];
 const listeners = new Set();
@@ -44,8 +47,8 @@ function changed() {
 }
 
 /**
- * A job that reports its progress as lines. `work` gets a signal that cancels it, and yields the
- * lines. It is called again to resume.
+ * Work that reports its progress as lines. `work` gets a signal that cancels it, and a function
+ * that takes the number of the daemon's job. It yields the lines, and is called again to resume.
  */
 class Transfer {
   constructor(title, work, { ondone, describe, changes }) {
@@ -57,21 +60,24 @@ class Transfer {
     if (this.abort !== undefined && this.state === "running") return;
     this.state = "running";
     this.failure = undefined;
+    this.job = undefined;
+    this.isCancelled = false;
     this.samples = [];
     this.whole = undefined;
     this.parts.clear();
     this.abort = new AbortController();
     changed();
     try {
-      for await (const line of this.work(this.abort.signal)) this.take(line);
+      for await (const line of this.work(this.abort.signal, (job) => (this.job = job))) this.take(line);
       this.state = "done";
       this.close();
       announce(`${this.title}: done`);
       this.ondone?.();
       if (this.changes) for (const listener of changeListeners) listener();
     } catch (error) {
-      this.state = error.name === "AbortError" ? "cancelled" : "failed";
-      this.failure = error.name === "AbortError" ? undefined : error.message;
+      const isCancelled = this.isCancelled || error.name === "AbortError";
+      this.state = isCancelled ? "cancelled" : "failed";
+      this.failure = isCancelled ? undefined : error.message;
       announce(`${this.title}: ${this.failure ?? "cancelled"}`);
     }
     changed();
@@ -107,8 +113,20 @@ class Transfer {
     return first && last[0] - first[0] >= LEAST ? ((last[1] - first[1]) * 1000) / (last[0] - first[0]) : 0;
   }
 
-  cancel() {
-    this.abort.abort();
+  /** Cancels the daemon's job, which then ends the lines; other work ends with its connection. */
+  async cancel() {
+    this.isCancelled = true;
+    if (this.job === undefined) {
+      this.abort.abort();
+      return;
+    }
+    try {
+      await post("/api/lode/jobs/cancel", { id: this.job });
+    } catch (error) {
+      this.isCancelled = false;
+      // With 409, it has just ended by itself.
+      if (error.status !== 409) announce(`${this.title} could not be cancelled: ${error.message}`);
+    }
   }
 
   /** Releases the parts and files of a completed job, which is never run again. */
@@ -122,7 +140,7 @@ class Transfer {
 
 /** Returns work that consists of one API request. */
 export function asked(path, body) {
-  return (signal) => lines(path, body, signal);
+  return (signal, onjob) => lines(path, body, signal, onjob);
 }
 
 /**
@@ -149,7 +167,7 @@ export function progress(transfer) {
   const number = h("span", { class: "hint" });
   const details = h("details", { open: transfer.state === "running" }, h("summary", {}, "One by one ", number), parts);
   const result = h("div", { "aria-live": "polite" });
-  const hint = h("p", { class: "hint" }, "It continues when this dialog is closed, as long as the page is open; the arrow in the bar shows it again.");
+  const hint = h("p", { class: "hint" });
   fill(element, head, bar, facts, details, result, hint);
   const draw = () => {
     const { total, completed, state } = transfer;
@@ -178,6 +196,7 @@ export function progress(transfer) {
       left !== undefined && Number.isFinite(left) && h("span", {}, `${seconds(left)} left`),
     );
     hint.hidden = state !== "running";
+    fill(hint, transfer.job === undefined ? "It continues when this dialog is closed, as long as the page is open; the arrow in the bar shows it again." : "It continues when this dialog and this page are closed; the arrow in the bar shows it again.");
     details.hidden = transfer.parts.size === 0 || (transfer.whole === undefined && transfer.parts.size < 2);
     fill(number, `· ${told(transfer)}`);
     if (details.open) fill(parts, rows(transfer));
@@ -215,6 +234,36 @@ function rows(transfer) {
   ];
 }
 
+/** Returns an element with the unfinished jobs of the daemon that were not begun in this tab. */
+function otherJobs() {
+  const element = h("div", { class: "transfers" });
+  const change = async (action, id) => {
+    await post(`/api/lode/jobs/${action}`, { id }).catch((error) => announce(error.message));
+    await look();
+  };
+  const button = (label, action, id) => h("button", { type: "button", onclick: () => change(action, id) }, label);
+  const row = (job) => {
+    const [isPaused, target] = [job.state === "paused", job.destination ? ` to ${job.destination}` : ""];
+    const buttons = [job.state === "running" ? button("Pause", "pause", job.id) : button("Resume", "resume", job.id), button(job.state === "failed" ? "Remove" : "Cancel", "cancel", job.id)];
+    return h(
+      "div",
+      { class: "transfer" },
+      h("div", { class: "transfer-head" }, h("strong", { dir: "auto" }, `${job.kind} ${job.model}${target}`), h("span", { class: `state ${isPaused ? "cancelled" : job.state}` }, job.state), h("span", { class: "grow" }), buttons),
+      h("div", { class: "transfer-bar" }, meter(job.completed / job.total, job.state)),
+      h("p", { class: "facts" }, job.error ? h("span", { class: "failure" }, job.error) : h("span", { dir: "auto" }, job.status), job.total > 0 && h("span", {}, `${bytes(job.completed)} of ${bytes(job.total)}`), job.rate > 0 && h("span", {}, `${bytes(job.rate)}/s`)),
+    );
+  };
+  const look = async () => {
+    const { jobs } = await get("/api/lode/jobs").catch(() => ({ jobs: [] }));
+    const ours = new Set(all.filter((transfer) => transfer.state === "running").map((transfer) => transfer.job));
+    const others = jobs.filter((job) => ["running", "paused", "failed"].includes(job.state) && !ours.has(job.id));
+    fill(element, others.length > 0 && [h("h3", {}, "Other jobs of the daemon"), others.map(row)]);
+  };
+  look();
+  const timer = setInterval(() => (element.isConnected ? look() : clearInterval(timer)), LOOK);
+  return element;
+}
+
 /** Opens the list of running and finished jobs. */
 function showTransfers() {
   return open("Under way", () => {
@@ -227,7 +276,7 @@ function showTransfers() {
       } }, "Clear what has ended"));
     };
     draw();
-    return list;
+    return h("div", {}, list, otherJobs());
   }, { class: "wide" });
 }
 
@@ -246,7 +295,6 @@ export function transfersButton() {
 }
 
 window.addEventListener("beforeunload", (event) => {
-  // Running jobs end with the page. Content that has been transferred is kept, and the job can be
-  // resumed.
-  if (all.some((transfer) => transfer.state === "running")) event.preventDefault();
+  // Work other than the daemon's jobs ends with the page.
+  if (all.some((transfer) => transfer.state === "running" && transfer.job === undefined)) event.preventDefault();
 });

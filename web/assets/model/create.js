@@ -15,7 +15,7 @@ export async function createDialog() {
   const wanted = await open("Create a model", form, { stays: true });
   if (wanted === undefined || !(await mayName(wanted.body.model))) return;
   const { body, files } = wanted;
-  const transfer = begin(`Create ${body.model}`, (signal) => created(body, files, signal), { changes: true, describe: () => whereTo(body.model) });
+  const transfer = begin(`Create ${body.model}`, (signal, onjob) => created(body, files, signal, onjob), { changes: true, describe: () => whereTo(body.model) });
   await open("Create", () => progress(transfer), { class: "wide" });
 }
 
@@ -82,7 +82,7 @@ function isRead(name) {
  * Uploads the files, then creates the model; yields progress. After a resume, files that the daemon
  * already has are not uploaded again.
  */
-async function* created(body, files, signal) {
+async function* created(body, files, signal, onjob) {
   const digests = {};
   const part = (name, completed) => ({ digest: name, name, total: files.get(name).size, completed });
   for (const name of files.keys()) yield part(name, 0);
@@ -101,7 +101,7 @@ async function* created(body, files, signal) {
   }
   // The first upload may be hours old. The request renews its lease.
   for (const digest of Object.values(digests)) await request("HEAD", `/api/blobs/${digest}`, { signal });
-  yield* lines("/api/create", files.size > 0 ? { ...body, files: digests } : body, signal);
+  yield* lines("/api/create", files.size > 0 ? { ...body, files: digests } : body, signal, onjob);
 }
 
 /** Digests of uploaded files, for as long as the page lives. */
