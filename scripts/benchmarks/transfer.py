@@ -7,6 +7,9 @@
   again      a pull that has nothing to fetch
   tuned      bytes on the wire for a fine-tune with two changed tensors, in both directions
   resume     bytes fetched again after `kill -9` in the middle of a pull
+  token      time from the start of a pull over a link of 50 MB/s to the first token of an answer,
+             for SmolLM2 and for a fine-tune of it. Baseline: the pull of SmolLM2 in the same run
+  limit      the rate of a pull with `--limit`, over ten seconds
   serve      32 clients that fetch all blobs at the same time: MB/s and peak memory
 
 Needs Linux, Python 3.8, the release binaries, docker-registry, skopeo, curl, and a Python with oras
@@ -34,7 +37,7 @@ from .daemon import Failed, kilobytes
 from .folder_synthetic import write_model
 from .report import of_rows
 
-NAMES = ["registry", "lode", "again", "tuned", "resume", "serve"]
+NAMES = ["registry", "lode", "again", "tuned", "resume", "token", "limit", "serve"]
 REPEATS = 5
 PARALLEL = 8
 MB = 1_000_000
@@ -49,6 +52,12 @@ CURL_RATIO = 1.0
 AGAIN_MS = 50
 TUNED_RATIO = 1.0
 RESUME_RATIO = 0.01
+LINK_MB = 50
+TOKEN_RATIO = 1.05
+TUNED_TOKEN_RATIO = 0.1
+LIMIT_MB = 20
+LIMIT_SECONDS = 10
+LIMIT_RATIO = 1.05
 MEMORY_MB = 120
 
 DOCKER_REGISTRY = Path("/usr/bin/docker-registry")
@@ -109,10 +118,11 @@ class Registry:
 
 
 class Proxy:
-    """A proxy that forwards bytes to a local port and counts them."""
+    """A proxy that forwards bytes to a local port and counts them. `rate` limits the bytes per second
+    of all answers together."""
 
-    def __init__(self, port):
-        self.target = port
+    def __init__(self, port, rate=None):
+        self.target, self.rate, self.free_at = port, rate, 0.0
         self.up = self.down = 0
         self.loop = asyncio.new_event_loop()
         started = threading.Event()
@@ -138,9 +148,13 @@ class Proxy:
     async def relay(self, source, sink, way):
         try:
             while True:
-                piece = await source.read(1 << 18)
+                piece = await source.read(1 << 16)
                 if not piece:
                     break
+                if way == "down" and self.rate:
+                    now = time.perf_counter()
+                    self.free_at = max(self.free_at, now) + len(piece) / self.rate
+                    await asyncio.sleep(self.free_at - now)
                 setattr(self, way, getattr(self, way) + len(piece))
                 sink.write(piece)
                 await sink.drain()
@@ -450,6 +464,79 @@ class Transfer(Bench):
             proxy.stop()
             self.gone(target)
 
+    def run_token(self):
+        real = self.real_model()
+        tuned = self.folder / "tuned.gguf"
+        shutil.copyfile(real, tuned)
+        # One tensor in the second half of the file gets other numbers.
+        with open(tuned, "r+b") as file:
+            file.seek(real.stat().st_size * 3 // 4)
+            file.write(b"fine-tuned, bytewise")
+        self.source.command("create", "real", "-f", real)
+        self.source.command("create", "real-tuned", "-f", tuned)
+        size = sum(self.layers(self.source, "real").values())
+        pulls, tokens, tuned_tokens = [], [], []
+        for _ in range(REPEATS):
+            proxy = Proxy(self.source.port, LINK_MB * MB)
+            name, variant = f"{proxy.address}/library/real", f"{proxy.address}/library/real-tuned"
+            for first in (False, True):
+                target = self.store()
+                try:
+                    begun = time.perf_counter()
+                    if first:
+                        tokens.append(self.first_token(target, name))
+                        tuned_tokens.append(self.first_token(target, variant))
+                    else:
+                        self.post_pull(target, name)
+                        pulls.append(time.perf_counter() - begun)
+                finally:
+                    self.gone(target)
+            proxy.stop()
+        pull = statistics.median(pulls)
+        about = f"the pull of {size / MB:.0f} MB at {LINK_MB} MB/s took {pull:.2f} s"
+        for name, seconds, target in (("token", tokens, TOKEN_RATIO), ("token: tuned", tuned_tokens, TUNED_TOKEN_RATIO)):
+            median = statistics.median(seconds)
+            self.row(name, median, "s", median / pull, f"{about} (target ratio {target})")
+
+    def first_token(self, lode, name):
+        """Starts a pull and asks the model at once; returns the seconds until the first token."""
+        begun = time.perf_counter()
+        client = threading.Thread(target=self.post_pull, args=(lode, name))
+        client.start()
+        while not lode.request("GET", "/api/lode/jobs")["jobs"] or not self.is_pulled(lode, name):
+            time.sleep(0.002)
+        body = json.dumps({"model": name, "prompt": "The capital of France is", "raw": True, "options": {"num_predict": 4}}).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{lode.port}/api/generate", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as answer:
+            line = json.loads(answer.readline())
+        seconds = time.perf_counter() - begun
+        if "response" not in line:
+            raise Failed(f"no token of {name}: {line}")
+        client.join()
+        return seconds
+
+    @staticmethod
+    def is_pulled(lode, name):
+        """Whether a job pulls the model, or has pulled it."""
+        return any(job["model"].startswith(name) for job in lode.request("GET", "/api/lode/jobs")["jobs"])
+
+    def run_limit(self):
+        target = self.store()
+        name = f"127.0.0.1:{self.source.port}/library/synthetic"
+        try:
+            self.say("limit")
+            target.command("pull", name, "--detach", "--limit", f"{LIMIT_MB}MB/s")
+            completed = lambda: target.request("GET", "/api/lode/jobs")["jobs"][0]["completed"]
+            while completed() < LIMIT_MB * MB:
+                time.sleep(0.01)
+            first, begun = completed(), time.perf_counter()
+            time.sleep(LIMIT_SECONDS)
+            last, elapsed = completed(), time.perf_counter() - begun
+            rate = (last - first) / elapsed / MB
+            self.row("limit", rate, "MB/s", rate / LIMIT_MB, f"--limit {LIMIT_MB}MB/s, over {elapsed:.1f} s (target ratio {2 - LIMIT_RATIO:.2f} to {LIMIT_RATIO})")
+        finally:
+            self.gone(target)
+
     def run_serve(self):
         if not shutil.which("curl"):
             raise Failed("curl is not on PATH")
@@ -498,6 +585,8 @@ def run(options, folder):
         (("registry",), transfer.run_registry),
         (("lode", "again"), transfer.run_lode),
         (("tuned",), transfer.run_tuned),
+        (("token",), transfer.run_token),
+        (("limit",), transfer.run_limit),
         (("resume",), transfer.run_resume),
         (("serve",), transfer.run_serve),
     ]
