@@ -92,9 +92,7 @@ impl Host {
         settings: HostSettings,
         credentials: Arc<dyn Credentials>,
     ) -> Result<Self, Error> {
-        let url = Url::parse(base_url).ok().filter(is_bare);
-        let url = url.ok_or_else(|| not_a_host(base_url, "`https://HOST:PORT` or `https://HOST:PORT/PATH`"))?;
-        let name = name_of(&url);
+        let (url, name) = base(base_url)?;
         let namespace = (name != api_host(of_host)).then(|| of_host.to_owned());
         let parts = Parts { settings, credentials, limits: HostLimits::default(), kind: HostKind::Mirror };
         Self::at(name, url, namespace, parts)
@@ -111,10 +109,9 @@ impl Host {
         settings: HostSettings,
         credentials: Arc<dyn Credentials>,
     ) -> Result<Self, Error> {
-        let url = Url::parse(base_url).ok().filter(is_bare);
-        let url = url.ok_or_else(|| not_a_host(base_url, "`http://HOST:PORT` or `https://HOST:PORT`"))?;
+        let (url, name) = base(base_url)?;
         let parts = Parts { settings, credentials, limits: HostLimits::of_peer(), kind: HostKind::Peer };
-        Self::at(name_of(&url), url, Some(of_host.to_owned()), parts)
+        Self::at(name, url, Some(of_host.to_owned()), parts)
     }
 
     fn at(name: String, mut base: Url, namespace: Option<String>, parts: Parts) -> Result<Self, Error> {
@@ -282,10 +279,13 @@ struct Parts {
     kind: HostKind,
 }
 
-/// The host and the port of a URL.
-fn name_of(url: &Url) -> String {
+/// Parses a base URL. Also returns its host and port, which are the name of the server.
+fn base(text: &str) -> Result<(Url, String), Error> {
+    let url = Url::parse(text).ok().filter(is_bare);
+    let url = url.ok_or_else(|| not_a_host(text, "`https://HOST:PORT` or `https://HOST:PORT/PATH`"))?;
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-    format!("{}{port}", url.host_str().unwrap_or_default())
+    let name = format!("{}{port}", url.host_str().unwrap_or_default());
+    Ok((url, name))
 }
 
 /// Whether a URL has only a scheme (HTTP or HTTPS), a host and a path.
