@@ -47,7 +47,7 @@ fn time_limit(time: &str, limit: &str) -> Result<TimeLimit> {
 fn minute(text: &str) -> Option<u16> {
     let (hour, minute) = text.split_once(':').unwrap_or((text, "0"));
     let (hour, minute): (u16, u16) = (hour.parse().ok()?, minute.parse().ok()?);
-    (hour <= 24 && minute < 60 && hour * 60 + minute <= 24 * 60).then_some(hour * 60 + minute)
+    (hour <= 24 && minute < 60 && hour * 60 + minute <= 24 * 60).then(|| hour * 60 + minute)
 }
 
 #[cfg(test)]
