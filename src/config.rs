@@ -99,6 +99,7 @@
 mod address;
 pub(crate) mod bandwidth;
 mod devices;
+mod paths;
 mod peers;
 mod registries;
 mod registry_access;
@@ -114,7 +115,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use daemon::{BandwidthSchedule, RegistryPolicy, Settings, TlsFiles};
+use daemon::{RegistryPolicy, Settings, TlsFiles};
 use protocol::{InstructionSet, KvType};
 use registry::client::Pace;
 use store::CrashPoint;
@@ -125,6 +126,7 @@ use crate::telemetry::{LogFilter, LogFormat, Traces};
 pub(crate) use address::DEFAULT_PORT;
 use address::host;
 use devices::{devices, gpu_keep};
+use paths::{home, roots, runner};
 pub(crate) use registries::RegistriesConfig;
 use registry_access::{ensure_users, registry, users};
 pub(crate) use storage::StorageConfig;
@@ -250,7 +252,7 @@ fn settings(
             first(&["LODE_REGISTRY_CHALLENGE"]),
         )?,
         policy: RegistryPolicy::default(),
-        bandwidth: bandwidth_schedule()?,
+        bandwidth: bandwidth::configured()?,
         hub: HubSettings {
             endpoint: first(&["HF_ENDPOINT"]).unwrap_or_else(|| "https://huggingface.co".to_owned()),
             token: first(&["HF_TOKEN"]),
@@ -296,41 +298,6 @@ fn hosts(text: &str) -> Option<Vec<String>> {
         other => other.to_ascii_lowercase(),
     };
     (text.trim() != "0").then(|| text.split(',').map(host).filter(|host| !host.is_empty()).collect())
-}
-
-/// Reads the limit of transfers.
-fn bandwidth_schedule() -> Result<BandwidthSchedule> {
-    let text = first(&["LODE_BANDWIDTH"]).unwrap_or_default();
-    bandwidth::schedule(&text).context("LODE_BANDWIDTH")
-}
-
-fn home() -> Result<PathBuf> {
-    if let Some(home) = first(&["LODE_HOME"]) {
-        return std::path::absolute(home).context("LODE_HOME is not a path");
-    }
-    let user = env::home_dir().context("there is no home folder; set LODE_HOME to the folder of the store")?;
-    if cfg!(target_os = "macos") {
-        return Ok(user.join("Library/Application Support/lode"));
-    }
-    Ok(first(&["XDG_DATA_HOME"]).map_or_else(|| user.join(".local/share"), PathBuf::from).join("lode"))
-}
-
-/// Reads the folders of further stores: absolute paths with colons between them.
-fn roots() -> Result<Vec<PathBuf>> {
-    let text = first(&["LODE_ROOTS"]).unwrap_or_default();
-    let paths: Vec<PathBuf> = env::split_paths(&text).filter(|path| !path.as_os_str().is_empty()).collect();
-    match paths.iter().find(|path| !path.is_absolute()) {
-        Some(path) => bail!("LODE_ROOTS has `{}`, expected absolute paths with `:` between them", path.display()),
-        None => Ok(paths),
-    }
-}
-
-fn runner() -> Result<PathBuf> {
-    if let Some(program) = first(&["LODE_RUNNER"]) {
-        return Ok(program.into());
-    }
-    let own = env::current_exe().context("cannot find this program; set LODE_RUNNER to the runner's program")?;
-    Ok(own.with_file_name(format!("lode-runner{}", env::consts::EXE_SUFFIX)))
 }
 
 fn log_filter(text: &str) -> Result<LogFilter> {

@@ -16,6 +16,7 @@ mod record;
 mod watcher;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -49,6 +50,8 @@ struct JobList {
     /// `None` for a read-only store.
     records: Option<Records>,
     bandwidth: Bandwidth,
+    /// The highest number that a job had.
+    highest: AtomicU64,
     jobs: Mutex<BTreeMap<u64, Arc<Job>>>,
 }
 
@@ -65,7 +68,8 @@ pub(crate) struct JobOptions {
 impl Jobs {
     pub(crate) fn new(library: &Library, bandwidth: &Bandwidth) -> Self {
         let records = (!library.is_read_only()).then(|| Records::of_store(library.home()));
-        Self(Arc::new(JobList { records, bandwidth: bandwidth.clone(), jobs: Mutex::default() }))
+        let highest = AtomicU64::new(records.as_ref().map_or(0, Records::highest));
+        Self(Arc::new(JobList { records, bandwidth: bandwidth.clone(), highest, jobs: Mutex::default() }))
     }
 
     /// Goes on with the unfinished jobs of an earlier daemon. They are tried several times, because
@@ -117,7 +121,7 @@ impl Jobs {
     fn same_or_new(&self, work: JobWork, spec: Option<CreateSpec>) -> (Arc<Job>, Watcher, Vec<Arc<Job>>) {
         let mut jobs = self.jobs();
         let may_go_on = |job: &Job| !matches!(*job.phase.borrow(), Phase::Done | Phase::Cancelled);
-        let same = jobs.values().find(|job| may_go_on(job) && job.work().is_same(&work)).cloned();
+        let same = jobs.values().find(|job| may_go_on(job) && *job.work() == work).cloned();
         if let Some(same) = same {
             same.renew(spec);
             let watcher = Watcher::of(&same);
@@ -125,7 +129,7 @@ impl Jobs {
         }
         let is_older = |job: &&Arc<Job>| job.is_unwatched() && job.work().local_name() == work.local_name();
         let older: Vec<Arc<Job>> = jobs.values().filter(is_older).cloned().collect();
-        let job = self.created(&jobs, work, spec);
+        let job = self.created(work, spec);
         // Before others see the job, because a job without a watcher can be replaced.
         let watcher = Watcher::of(&job);
         jobs.insert(job.id, job.clone());
@@ -133,9 +137,11 @@ impl Jobs {
         (job, watcher, older)
     }
 
-    fn created(&self, jobs: &BTreeMap<u64, Arc<Job>>, work: JobWork, spec: Option<CreateSpec>) -> Arc<Job> {
-        let highest = jobs.last_key_value().map_or(0, |(id, _)| *id);
-        let id = self.0.records.as_ref().map_or(highest + 1, |records| records.next_id(highest));
+    fn created(&self, work: JobWork, spec: Option<CreateSpec>) -> Arc<Job> {
+        let id = self.0.highest.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(records) = &self.0.records {
+            records.count(id);
+        }
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let record = JobRecord::new(id, work, created);
         Arc::new(Job::new(&record, spec.map(Arc::new), &self.0.bandwidth, self.0.records.clone()))

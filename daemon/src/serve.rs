@@ -143,8 +143,8 @@ async fn serve(settings: Settings) -> Result<()> {
         () = background(library, preloading, registry, repositories) => {}
     }
     activation::stopping();
-    jobs.halt().await;
     let _ = stop.send(true);
+    jobs.halt().await;
     finish(server, &scheduler).await;
     journal.finish(SHUTDOWN_GRACE).await;
     Ok(())

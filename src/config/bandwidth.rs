@@ -3,11 +3,21 @@
 use anyhow::{Context, Result, bail};
 use daemon::{BandwidthSchedule, TimeLimit};
 
+use super::variables::first;
+
+/// Reads the limits of transfers.
+///
+/// # Errors
+/// The variable has another form.
+pub(super) fn configured() -> Result<BandwidthSchedule> {
+    schedule(&first(&["LODE_BANDWIDTH"]).unwrap_or_default()).context("LODE_BANDWIDTH")
+}
+
 /// Parses `20MB/s;9-17=5MB/s`: the limit at all times, and limits for parts of the day.
 ///
 /// # Errors
 /// The text has another form, or two limits for all times.
-pub(crate) fn schedule(text: &str) -> Result<BandwidthSchedule> {
+fn schedule(text: &str) -> Result<BandwidthSchedule> {
     let mut schedule = BandwidthSchedule::default();
     let mut has_rest = false;
     for item in text.split(';').map(str::trim).filter(|item| !item.is_empty()) {

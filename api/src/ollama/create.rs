@@ -13,7 +13,7 @@ use crate::shapes;
 
 /// Body of `POST /api/create`.
 #[expect(clippy::struct_excessive_bools, reason = "fields of a document")]
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct CreateRequest {

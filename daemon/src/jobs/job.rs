@@ -203,8 +203,8 @@ impl Job {
 
     /// Does the work, and tries again if a server cannot be reached, with growing pauses.
     async fn tried(self: &Arc<Self>, runner: &JobRunner, retries: u32) -> Result<(), Failed> {
-        let mut pause = FIRST_PAUSE;
-        for left in (0..=retries).rev() {
+        let (mut left, mut pause) = (retries, FIRST_PAUSE);
+        loop {
             let result = AssertUnwindSafe(runner(self.clone())).catch_unwind().await;
             let panicked = |_| Err(OperationError::text("the job panicked; the daemon's log says why").into());
             match result.unwrap_or_else(panicked) {
@@ -212,12 +212,12 @@ impl Job {
                     let seconds = pause.as_secs();
                     self.feed.status(format!("{}; trying again in {seconds} s", failed.message));
                     tokio::time::sleep(pause).await;
+                    left -= 1;
                     pause *= 2;
                 }
                 result => return result.map_err(|failure| failure.failed),
             }
         }
-        unreachable!("invariant: the last attempt returns")
     }
 
     /// Stops the work; it can be resumed.

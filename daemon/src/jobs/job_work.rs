@@ -5,8 +5,8 @@ use api::ollama::{CreateRequest, Options, Progress, PullRequest, PushRequest};
 use serde::{Deserialize, Serialize};
 
 /// The request that a job carries out. Options that concern one client only, such as `stream`, have
-/// their defaults.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// their defaults, so equal requests share a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "request", rename_all = "lowercase")]
 pub(crate) enum JobWork {
     /// `model` is the complete name.
@@ -47,12 +47,6 @@ impl JobWork {
             Self::Pull(_) | Self::Create(_) => Some(self.model()),
             Self::Push(_) => None,
         }
-    }
-
-    /// Whether both do the same, so that one job is enough.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        let documents = serde_json::to_value(self).ok().zip(serde_json::to_value(other).ok());
-        documents.is_some_and(|(own, other)| own == other)
     }
 
     /// The last line of a job that has succeeded.

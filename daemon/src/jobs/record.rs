@@ -105,19 +105,21 @@ impl Records {
         File::open(&self.0)?.sync_all()
     }
 
-    /// Returns the number of a new job: higher than those of all earlier jobs.
-    pub(super) fn next_id(&self, highest: u64) -> u64 {
-        let counter = self.0.join(COUNTER);
-        let last = fs::read_to_string(&counter).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-        // Files that cannot be read have numbers, too.
+    /// Returns the highest number that a job had, also of jobs that have ended and of files that
+    /// cannot be read.
+    pub(super) fn highest(&self) -> u64 {
+        let counted = fs::read_to_string(self.0.join(COUNTER)).ok().and_then(|text| text.trim().parse().ok());
         let number = |entry: fs::DirEntry| entry.path().file_stem()?.to_str()?.parse::<u64>().ok();
-        let files = fs::read_dir(&self.0).into_iter().flatten().flatten().filter_map(number).max().unwrap_or(0);
-        let next = highest.max(last).max(files) + 1;
-        let counted = fs::create_dir_all(&self.0).and_then(|()| fs::write(&counter, next.to_string()));
-        if let Err(error) = counted {
-            tracing::warn!("the number of job {next} may be used again after a restart of the daemon: {error}");
+        let files = fs::read_dir(&self.0).into_iter().flatten().flatten().filter_map(number);
+        files.chain(counted).max().unwrap_or(0)
+    }
+
+    /// Keeps the highest number.
+    pub(super) fn count(&self, highest: u64) {
+        let path = self.0.join(COUNTER);
+        if let Err(error) = fs::create_dir_all(&self.0).and_then(|()| fs::write(path, highest.to_string())) {
+            tracing::warn!("job number {highest} may be used again after a restart of the daemon: {error}");
         }
-        next
     }
 
     /// Removes the record of a job that has ended.
@@ -163,13 +165,13 @@ mod tests {
         fs::write(folder.path().join("jobs/12.tmp"), b"{").expect("half a record");
         let read = records.read();
         assert_eq!(read.iter().map(|record| record.id).collect::<Vec<_>>(), [9, 10]);
-        assert!(read[0].is_paused && read[0].limit == Some(5) && read[0].work.is_same(&pull("a")), "{read:?}");
+        assert!(read[0].is_paused && read[0].limit == Some(5) && read[0].work == pull("a"), "{read:?}");
         assert!(!folder.path().join("jobs/12.tmp").exists() && folder.path().join("jobs/11.json").exists());
         records.remove(9);
         records.remove(9);
         assert_eq!(records.read().len(), 1);
-        assert_eq!(records.next_id(0), 12, "the number of a file that cannot be read is not used");
-        assert_eq!(records.next_id(0), 13, "numbers are not used again");
-        assert_eq!(records.next_id(20), 21);
+        assert_eq!(records.highest(), 11, "the number of a file that cannot be read is used");
+        records.count(20);
+        assert_eq!(records.highest(), 20, "a job has ended");
     }
 }
